@@ -8,12 +8,12 @@ import re
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import TextIO
 
-LOG_FIELDS: ContextVar[Mapping[str, str]] = ContextVar("log fields")
+LOG_FIELDS: ContextVar[Mapping[str, str | int]] = ContextVar("log fields")
 """What every line of a coroutine or a request has beside its own fields, such as ``task_id`` and ``trace_id``."""
 
 MAX_LINE_BYTES = 65_536
@@ -24,16 +24,23 @@ END_S = 1.0
 
 _TIMELY_ERROR = re.compile(r"()(timely\w*): (.*)")
 _ROS_LINE = re.compile(r"\[(DEBUG|INFO|WARN|ERROR|FATAL)\] \[[\d.]+\] \[([\w./-]+)\]: (.*)")
+_ROS_GOAL_TASK = re.compile(r"ros-([0-9a-f]{32})")
 
 
 @contextmanager
-def log_fields(fields: Mapping[str, str]) -> Iterator[None]:
-    """Lines from within have these fields, also those of coroutines that begin within."""
-    token = LOG_FIELDS.set(fields)
+def log_fields(fields: Mapping[str, str | int]) -> Iterator[None]:
+    """Lines from within have these fields too, also those of coroutines that begin within."""
+    token = LOG_FIELDS.set({**LOG_FIELDS.get({}), **fields})
     try:
         yield
     finally:
         LOG_FIELDS.reset(token)
+
+
+def ros_task_log_fields(task_id: str, **fields: str | int) -> AbstractContextManager[None]:
+    """Lines from within have the task's id too, and that of its trace if a ROS 2 goal began the task."""
+    goal = _ROS_GOAL_TASK.match(task_id)
+    return log_fields({"task_id": task_id, **({"trace_id": goal[1]} if goal else {}), **fields})
 
 
 class JsonLogFormatter(logging.Formatter):
@@ -75,9 +82,13 @@ class JsonLogOutput:
 
     Lines of loggers, also those of ROS 2, keep level and logger. A line ``timely: MESSAGE`` is an error of this logger,
     and all else one of the logger ``output``. JSON objects of children stay as they are.
+
+    Attributes:
+        written_ros_loggers: loggers of ROS 2 whose lines are written by ``write``, so that their text is left out.
     """
 
     def __init__(self) -> None:
+        self.written_ros_loggers: set[str] = set()
         self._sink = os.fdopen(os.dup(2), "w", encoding="utf-8")
         self._handler = _JsonLogHandler(self._sink)
         self._handler.setFormatter(JsonLogFormatter())
@@ -114,7 +125,8 @@ class JsonLogOutput:
                 if _is_json_object(text):
                     self._handler.write(text)
                 elif line_parts := _TIMELY_ERROR.fullmatch(text) or _ROS_LINE.fullmatch(text):
-                    self.write(line_parts[2], line_parts[1] or "ERROR", line_parts[3])
+                    if line_parts[2] not in self.written_ros_loggers:
+                        self.write(line_parts[2], line_parts[1] or "ERROR", line_parts[3])
                 elif text:
                     self.write("output", "INFO", text)
 

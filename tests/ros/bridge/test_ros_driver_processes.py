@@ -31,7 +31,7 @@ SCRIPTS = {
 
 
 def test_a_driver_that_is_killed_is_started_again_and_the_others_fly_on(
-    domain_id: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    domain_id: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with ExitStack() as stack:
         drones = {
@@ -71,7 +71,7 @@ def test_a_driver_that_is_killed_is_started_again_and_the_others_fly_on(
             )
             assert processes.pid("drone1") not in (0, killed)
             assert processes.restarts["drone2"] == 0
-            assert "ended with signal SIGKILL; it starts again in 0.5 s" in capfd.readouterr().err
+            assert "ended with signal SIGKILL; it starts again in 0.5 s" in caplog.text
             for name, battery in BATTERIES.items():
                 assert states[name][-1].battery == pytest.approx(0.01 * battery, abs=0.2)
         finally:
@@ -80,7 +80,7 @@ def test_a_driver_that_is_killed_is_started_again_and_the_others_fly_on(
 
 
 def test_a_driver_that_does_not_start_is_started_again_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     processes = BridgeDriverProcesses(a_fleet(1, 0), tmp_path)
     process = processes._processes["drone1"]
@@ -91,7 +91,7 @@ def test_a_driver_that_does_not_start_is_started_again_later(
     monkeypatch.setattr(driver_processes, "ChildProcess", refuse)
     process.due_s = 0.0
     processes._check(process)
-    assert "did not start: [Errno 11] no more processes; it starts again in 0.5 s" in capsys.readouterr().err
+    assert "did not start: [Errno 11] no more processes; it starts again in 0.5 s" in caplog.text
     assert process.due_s > 0.0
     assert process.restart_s == 1.0
 

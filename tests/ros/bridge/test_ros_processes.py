@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -9,12 +10,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pytest
 import yaml
 from bridge_doubles import FakeSegment, FakeServer
 from ros_harness import LIMIT_S, Program, eventually
+from std_srvs.srv import Trigger
 from timely_bridge.node import BridgeNode
 from timely_interfaces.action import ExecuteTask
 from timely_interfaces.msg import ErrorCode
@@ -161,6 +163,50 @@ def test_a_fleet_ends_cleanly_in_mid_flight(
         assert goal.result().error_code == ErrorCode.BRIDGE_INACTIVE
     finally:
         program.close()
+
+
+@pytest.mark.parametrize("arguments", [(), ("--one-process",)])
+def test_every_line_of_a_fleet_in_json_has_its_robot_and_task(
+    start: Start, server: ServerThread, fleet_file: Path, domain_id: int, arguments: tuple[str, ...]
+) -> None:
+    """Bridge and drivers, also those with a process of their own, write to the same standard error."""
+    command = ["-m", "timely_bridge.run_fleet", "--fleet", str(fleet_file), "--server-url", server.url]
+    fleet = start(*command, "--log-format", "json", *arguments)
+    fleet.wait_for("fleet ready")
+
+    def lines_with(**fields: object) -> list[dict[str, Any]]:
+        # The last line may not be whole.
+        lines = [json.loads(text) for text in fleet.said().rpartition("\n")[0].splitlines()]
+        return [line for line in lines if fields.items() <= line.items()]
+
+    program = Program(domain_id)
+    try:
+        goal = program.send(ExecuteTask, "/drone1/execute_task", task="Stay")
+        task_id = eventually(lambda: goal.feedback, "it never began")[0].segment.task_id
+        assert program.call(Trigger, "/timely_bridge/stop").success
+        assert goal.result().error_code == ErrorCode.FLEET_STOPPED
+        ids = {"task_id": task_id, "trace_id": task_id.removeprefix("ros-"), "robot": "drone1"}
+        (end,) = eventually(lambda: lines_with(**ids, logger="timely_bridge"), "the bridge never wrote it")
+        assert "FLEET_STOPPED" in end["message"]
+        (segment,) = eventually(
+            lambda: lines_with(**ids, logger="drone1.driver"), "the driver never wrote it"
+        )
+        assert (segment["segment"], segment["level"]) == (0, "INFO")
+        (stop,) = eventually(
+            lambda: lines_with(message="the fleet was stopped"), "the stop was never written"
+        )
+        assert stop["stop_id"]
+        for robot in ("drone1", "drone2"):
+            stops = eventually(
+                lambda robot=robot: lines_with(robot=robot, message="stopped; call ~/reset to go on"),
+                "a driver never wrote its stop",
+            )
+            assert stops[0]["stop_id"]
+    finally:
+        program.close()
+    fleet.process.send_signal(signal.SIGINT)
+    assert fleet.end() == 0, fleet.said()
+    assert all(line.keys() >= {"time", "level", "logger", "pid", "message"} for line in lines_with())
 
 
 def test_a_fleet_ends_with_the_program_that_started_it(start: Start, fleet_file: Path) -> None:

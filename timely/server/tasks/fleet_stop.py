@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from timely.core.clock import AsyncClock, wait_on_clock
 from timely.core.errors import Conflict, InvalidInput, NotAllowed, Overloaded
+from timely.core.json_log import log_fields
 from timely.server.tasks.robot_roster import MAX_ROBOTS, BridgeRobot, TaskRobotRoster, bridges_by_robot
 from timely.server.tasks.stop_file import SavedServerState, SavedServerStop, ServerStopFile
 from timely.server.tasks.stop_followers import ServerStopFollower, ServerStopFollowers
@@ -140,9 +141,9 @@ class ServerStopLatch:
         self._stop.expect_agents(saved_stop.robots)
         self._disk.is_saved = True
         self._publish("stop", {"stop_id": saved_stop.stop_id, "reason": saved_stop.reason})
-        log.warning(
-            "the fleet is still stopped (%s): %s", saved_stop.stop_id, saved_stop.reason or "no reason given"
-        )
+        with log_fields({"stop_id": saved_stop.stop_id}):
+            reason = saved_stop.reason or "no reason given"
+            log.warning("the fleet is still stopped (%s): %s", saved_stop.stop_id, reason)
 
     async def save(self) -> bool:
         """Bring the disk to the present latch; False if it keeps nothing or refuses, which the log then says."""

@@ -120,8 +120,9 @@ class Task:
     @property
     def log_fields(self) -> dict[str, str]:
         """What a line of the log about the task has."""
-        trace_id = self.request.trace_id
-        return {"task_id": self.task_id} | ({"trace_id": trace_id} if trace_id else {})
+        request = self.request
+        fields = {"task_id": self.task_id, "robot": request.agent, "trace_id": request.trace_id}
+        return {name: value for name, value in fields.items() if value}
 
     def reset_parser(self) -> None:
         """Check the next segment as the first one of a plan."""

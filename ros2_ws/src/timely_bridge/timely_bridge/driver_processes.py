@@ -3,13 +3,14 @@
 import contextlib
 import importlib.util
 import json
+import logging
 import os
 import signal
 import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from timely_robots.driver_parameters import MANAGED_PARAMETERS, check_ros_parameter_names
@@ -23,7 +24,10 @@ from lrtrace.errors import BadInput
 from lrtrace.profiles import load_robot_profile
 from timely.core.child_process import ChildProcess, core_module_command
 from timely.core.errors import InvalidInput, Unsupported
+from timely.core.json_log import log_fields
 from timely_bridge.fleet import BridgeFleet, BridgeFleetRobot
+
+log = logging.getLogger(__name__)
 
 CHECK_PERIOD_S = 0.1
 FIRST_RESTART_S, LONGEST_RESTART_S = 0.5, 30.0
@@ -60,7 +64,9 @@ class _BridgeDriverProcess:
     restart_s: float = FIRST_RESTART_S
     """The delay of the next restart."""
     due_s: float | None = None
-    restarts: int = field(default=0)
+    restarts: int = 0
+    copied_bytes: int = 0
+    """Of its log, on standard error."""
 
 
 class BridgeDriverProcesses:
@@ -69,6 +75,7 @@ class BridgeDriverProcesses:
     Args:
         folder: for parameter files and logs.
         ros_args: further arguments of every driver, after ``--ros-args``.
+        log_format: ``json`` writes the drivers' lines to standard error too.
 
     Raises:
         InvalidInput: no such driver, profile, skill set or parameter, or an unusable setting. Unsupported: a
@@ -76,13 +83,20 @@ class BridgeDriverProcesses:
     """
 
     def __init__(
-        self, fleet: BridgeFleet, folder: Path, *, domain_id: int | None = None, ros_args: Sequence[str] = ()
+        self,
+        fleet: BridgeFleet,
+        folder: Path,
+        *,
+        domain_id: int | None = None,
+        ros_args: Sequence[str] = (),
+        log_format: str = "text",
     ) -> None:
+        self._copies_logs = log_format == "json"
         self._environment = {} if domain_id is None else {"ROS_DOMAIN_ID": str(domain_id)}
         self._processes = {
             robot.name: _BridgeDriverProcess(
                 robot.name,
-                _bridge_driver_command(fleet, robot, folder, ros_args),
+                _bridge_driver_command(fleet, robot, folder, ros_args, log_format),
                 folder / f"{robot.name}.log",
             )
             for robot in fleet.robots
@@ -103,6 +117,8 @@ class BridgeDriverProcesses:
         if not process.restarts and process.due_s is None:
             return ""
         lines = process.log.read_text(errors="replace").strip().splitlines()
+        with contextlib.suppress(ValueError, IndexError):
+            return str(json.loads(lines[-1])["message"])
         return lines[-1] if lines else "no output"
 
     @property
@@ -130,7 +146,16 @@ class BridgeDriverProcesses:
                 time.sleep(0.01)
             clean = clean and not child.running
             child.close()
+        self._copy_logs()
         return clean
+
+    def _copy_logs(self) -> None:
+        """Write the drivers' new lines to standard error. A driver itself would wait for a slow one."""
+        for process in self._processes.values() if self._copies_logs else ():
+            with contextlib.suppress(OSError), process.log.open("rb") as file:
+                file.seek(process.copied_bytes)
+                lines, end, _ = file.read().rpartition(b"\n")
+                process.copied_bytes += os.write(2, lines + end)
 
     def _start(self, process: _BridgeDriverProcess) -> None:
         where = f"driver of {process.robot}"
@@ -140,10 +165,11 @@ class BridgeDriverProcesses:
         with contextlib.suppress(OSError):
             # Until it is ready, a driver takes no precedence over those that move a robot.
             os.setpriority(os.PRIO_PROCESS, child.pid, max(0, os.getpriority(os.PRIO_PROCESS, 0)))
-        process.started_s, process.due_s = time.monotonic(), None
+        process.started_s, process.due_s, process.copied_bytes = time.monotonic(), None, 0
 
     def _supervise(self) -> None:
         while not self._stop.wait(CHECK_PERIOD_S):
+            self._copy_logs()
             for process in self._processes.values():
                 self._check(process)
 
@@ -168,10 +194,8 @@ class BridgeDriverProcesses:
 
 def _bridge_driver_restart_delay(process: _BridgeDriverProcess, reason: str) -> None:
     process.due_s = time.monotonic() + process.restart_s
-    with contextlib.suppress(OSError):  # a terminal that is gone ends no supervisor
-        sys.stderr.write(
-            f"the driver of {process.robot} {reason}; it starts again in {process.restart_s:g} s\n"
-        )
+    with log_fields({"robot": process.robot}):
+        log.warning("the driver of %s %s; it starts again in %g s", process.robot, reason, process.restart_s)
     process.restart_s = min(2.0 * process.restart_s, LONGEST_RESTART_S)
 
 
@@ -191,7 +215,7 @@ def bridge_robot_class(robot: BridgeFleetRobot) -> type[Robot]:
 
 
 def _bridge_driver_command(
-    fleet: BridgeFleet, robot: BridgeFleetRobot, folder: Path, ros_args: Sequence[str]
+    fleet: BridgeFleet, robot: BridgeFleetRobot, folder: Path, ros_args: Sequence[str], log_format: str
 ) -> list[str]:
     kind = bridge_robot_class(robot)
     settings = {setting.name for setting in kind.SETTINGS}
@@ -204,7 +228,8 @@ def _bridge_driver_command(
     values = {**fleet.driver_parameters(robot), "autostart": True}
     file = folder / f"{robot.name}.yaml"
     file.write_text(json.dumps({f"/{robot.name}/driver": {"ros__parameters": values}}))  # JSON is YAML
-    arguments = ["--kind", robot.driver, "--robots", robot.name, "--ros-args", "--params-file", str(file)]
+    arguments = ["--kind", robot.driver, "--robots", robot.name, "--log-format", log_format]
+    arguments += ["--ros-args", "--params-file", str(file)]
     arguments += [item for item in ros_args if item != "--ros-args"]
     return core_module_command("timely_robots.main", arguments, python=bridge_driver_python(robot.driver))
 

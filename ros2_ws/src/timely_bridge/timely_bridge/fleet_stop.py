@@ -4,11 +4,10 @@ It has nodes, executors and threads of its own, so that neither goals nor driver
 their executor has several threads. The drivers' states and answers are many, so they have one that is cheap.
 """
 
+import logging
 import os
-import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -29,8 +28,11 @@ from timely_robots.ros.realtime import mark_ros_stop_thread
 from timely_robots.ros.spinner import RosSpinner
 
 from timely.core.errors import NotAllowed
+from timely.core.json_log import log_fields
 from timely_bridge.goals import RobotEntry
 from timely_bridge.stop_latch import BridgeStopLatch
+
+log = logging.getLogger(__name__)
 
 HALTED, AT_REST, UNKNOWN = StopFleet.Response.HALTED, StopFleet.Response.AT_REST, StopFleet.Response.UNKNOWN
 TOKEN_VARIABLE = "TIMELY_OPERATOR_TOKEN"
@@ -189,7 +191,7 @@ class BridgeFleetStop:
             self._on_stop_call()
         except Exception:
             # The drivers have the stop; its answer must not depend on the goals.
-            traceback.print_exc(file=sys.stderr)
+            log.exception("a call at the stop failed")
         enough = (AT_REST,) if until_at_rest else (HALTED, AT_REST)
         with self._changed:
             self._changed.wait_for(
@@ -290,7 +292,7 @@ class BridgeFleetStop:
                 return
             except Exception:
                 # A callback that raises must not end the stop of the fleet.
-                traceback.print_exc(file=sys.stderr)
+                log.exception("a callback of the fleet's stop failed")
 
     def _send_stop(self, robot: _BridgeRobotStop) -> None:
         if robot.stop_request is not None:
@@ -302,7 +304,7 @@ class BridgeFleetStop:
             robot.stop_request = request = robot.stop.call_async(Trigger.Request())
         except Exception:
             # The middleware refuses one driver's request: the others must get theirs. It is repeated.
-            traceback.print_exc(file=sys.stderr)
+            log.exception("a driver's stop was not sent")
             return
         request.add_done_callback(partial(self._on_stop_answer, robot))
 
@@ -372,7 +374,8 @@ class BridgeFleetStop:
         except NotAllowed as error:
             response.message = str(error)
             return response
-        self._node.get_logger().info(f"operator {name}: reset of the fleet")
+        with log_fields({"stop_id": request.stop_id or self.stop_id}):
+            self._node.get_logger().info(f"operator {name}: reset of the fleet")
         complaints = self.reset(request.token, stop_id=request.stop_id)
         response.success = bool(self._robots) and not complaints
         response.message = _bridge_list_text(complaints) or (

@@ -19,6 +19,7 @@ from timely_robots.ros.realtime import mark_ros_stop_thread
 from timely.client import AsyncTimelyClient
 from timely.core.clock import SystemClock
 from timely.core.errors import EngineFailed, Overloaded, TimelyError
+from timely.core.json_log import log_fields, ros_task_log_fields
 from timely.core.traces import TraceExporter
 from timely_bridge.diagnostics import bridge_own_status, bridge_robot_status, bridge_server_status
 from timely_bridge.driver_port import CHECK_PERIOD_S
@@ -302,7 +303,10 @@ class BridgeNode(ManagedRosNode):
         for name, goal in goals:
             robot = self._robots.get(goal.robot)
             if robot is not None and goal.lives <= MAX_LIVES and robot.take_up(name, goal):
-                self.get_logger().warning(f"{goal.robot}: {name} of an earlier start of the bridge goes on")
+                with ros_task_log_fields(name, robot=goal.robot):
+                    self.get_logger().warning(
+                        f"{goal.robot}: {name} of an earlier start of the bridge goes on"
+                    )
                 continue
             goals_to_end.append(name)
             if robot is not None and goal.began:
@@ -324,7 +328,8 @@ class BridgeNode(ManagedRosNode):
             if (robot := self._robots.get(goal.robot)) is not None:
                 for task_id in goal.plans:
                     robot.publisher.ended(task_id, end)
-            self.get_logger().warning(f"{goal.robot}: {name} of an earlier start of the bridge was ended")
+            with ros_task_log_fields(name, robot=goal.robot):
+                self.get_logger().warning(f"{goal.robot}: {name} of an earlier start of the bridge was ended")
         for name, goal in goals.items():
             for task_id, plan in goal.plans.items():
                 await self._cancel_at_server(task_id, plan.token)
@@ -388,6 +393,12 @@ class BridgeNode(ManagedRosNode):
     def _on_fleet_stop(self) -> None:
         """End every goal; on a thread of ``fleet_stop``, after the drivers were called."""
         self._cancel_all(ErrorCode.FLEET_STOPPED, "the fleet was stopped")
+        if self._loop is not None:
+            self._loop.call(self._log_stop, self.fleet_stop.stop_id)
+
+    def _log_stop(self, stop_id: str) -> None:
+        with log_fields({"stop_id": stop_id}):
+            self.get_logger().warning("the fleet was stopped")
 
     def _repeat_tasks(self) -> None:
         if self._loop is not None:

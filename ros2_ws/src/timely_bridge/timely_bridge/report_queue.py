@@ -11,6 +11,7 @@ from weakref import WeakSet
 from timely.client.protocol import ClientBackoff
 from timely.core.clock import Clock
 from timely.core.errors import EngineFailed, Overloaded, TimelyError, UnknownName
+from timely.core.json_log import log_fields
 from timely.core.reports import ExecutionReport
 from timely_bridge.interfaces import BridgePlanStream
 from timely_bridge.outcome import Deadlines
@@ -134,7 +135,8 @@ class BridgeReportQueue:
         _unheard_queues.discard(self)  # a refusal is an answer
         if len(batch) == 1 or isinstance(error, UnknownName):
             # It knows the task no more, or refuses the report: sending it again changes nothing.
-            log.warning("task %s: the server refused a report: %s", self.task_id, error)
+            with log_fields({"segment": batch[0][0].segment}):
+                log.warning("task %s: the server refused a report: %s", self.task_id, error)
         else:
             # It may have refused one of them. A report that it took before changes nothing the second time.
             for item in batch:

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections import Counter
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from copy import deepcopy
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -30,6 +31,7 @@ from timely_robots.ros.executor_calls import RosExecutorCalls
 from timely.client import Segment
 from timely.core.clock import Clock
 from timely.core.errors import TimelyError
+from timely.core.json_log import log_fields, ros_task_log_fields
 from timely.core.traces import TraceExporter
 from timely_bridge.driver_port import BridgeDriverPort
 from timely_bridge.error_codes import BridgeTaskError, bridge_error_code, bridge_error_name
@@ -167,7 +169,8 @@ class BridgeRobotServer:
             replaces = Replan(**plan.replaces) if plan.replaces is not None else None
             handle = adopt_ros_goal(server, bytes.fromhex(name.removeprefix(TASK_PREFIX)), request)
         except Exception as error:  # the journal may be of another version
-            self._node.get_logger().warning(f"{self.entry.name}: {name} cannot be taken up: {error}")
+            with self._log_fields(name):
+                self._node.get_logger().warning(f"{self.entry.name}: {name} cannot be taken up: {error}")
             return False
         if handle is None:
             return False
@@ -206,16 +209,18 @@ class BridgeRobotServer:
         self._cancelled = cancelled = threading.Event()
         self._connection.loop.call(self._cancel_run, _bridge_handle_task_id(handle), cancelled)
         if is_loop_late or not (cancelled.wait(CANCEL_SAVE_S) and self._connection.disk.wait(CANCEL_SAVE_S)):
-            self._node.get_logger().warning(f"{self.entry.name}: a cancellation is not on the disk yet")
+            with self._log_fields(_bridge_handle_task_id(handle)):
+                self._node.get_logger().warning(f"{self.entry.name}: a cancellation is not on the disk yet")
         return CancelResponse.ACCEPT
 
     def _on_scene(self, message: String) -> None:
         """Re-plan the goal that holds the robot, because the scene has changed."""
         limit = self._connection.settings.limits.scene_chars
         if len(message.data) > limit:
-            self._node.get_logger().warning(
-                f"{self.entry.name}: a new scene of {len(message.data)} characters; the limit is {limit}"
-            )
+            with log_fields({"robot": self.entry.name}):
+                self._node.get_logger().warning(
+                    f"{self.entry.name}: a new scene of {len(message.data)} characters; the limit is {limit}"
+                )
             return
         self._connection.loop.call(self._replan, message.data)
 
@@ -223,7 +228,8 @@ class BridgeRobotServer:
         self.outcomes[end.outcome] += 1
         if end.code:
             self.last_error = f"{bridge_error_name(end.code)}: {end.message}"
-            self._node.get_logger().info(f"{self.entry.name}: {end.outcome}, {self.last_error}")
+            with self._log_fields(_bridge_handle_task_id(handle)):
+                self._node.get_logger().info(f"{self.entry.name}: {end.outcome}, {self.last_error}")
         if self._server is None:
             return
         result = ExecuteTask.Result(
@@ -236,6 +242,9 @@ class BridgeRobotServer:
             utility=end.utility,
         )
         finish_ros_goal(self._server, handle, RESULT_STATES.get(end.outcome, "aborted"), result)
+
+    def _log_fields(self, task_id: str) -> AbstractContextManager[None]:
+        return ros_task_log_fields(task_id, robot=self.entry.name)
 
     # --- Loop's thread ---
 
@@ -299,7 +308,8 @@ class BridgeRobotServer:
                     del self.runs[run.task_id]
                     finish(end)
 
-        run.task = asyncio.get_running_loop().create_task(work(), name=run.task_id)
+        with self._log_fields(run.task_id):
+            run.task = asyncio.get_running_loop().create_task(work(), name=run.task_id)
 
     def _export_span(self, run: BridgeGoalRun, end: TaskEnd) -> None:
         traces, traceparent = self._connection.traces, bridge_traceparent(run.task_id)

@@ -25,6 +25,7 @@ from typing import Any
 from rclpy.lifecycle import TransitionCallbackReturn
 from timely_robots.driver_parameters import default_driver_state_dir
 from timely_robots.ros.driver_node import DriverNode
+from timely_robots.ros.json_log import add_ros_log_option, start_ros_json_log
 from timely_robots.ros.realtime import realtime_ros_process
 from timely_robots.ros.shared_memory import clean_ros_shared_memory as clean_shared_memory
 from timely_robots.ros.spinner import RosSpinner, isolated_ros_context
@@ -185,7 +186,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         action="store_true",
         help="all drivers in this process, for more than about 30 robots",
     )
+    add_ros_log_option(parser)
     options = parser.parse_args(argv[:at])
+    if options.log_format == "json":
+        start_ros_json_log()
     stop = core_stop_event(with_parent=options.until_stdin_closes)
     clean_shared_memory()
     try:
@@ -206,7 +210,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if not options.one_process:
                 folder = while_running.enter_context(tempfile.TemporaryDirectory(prefix="timely-fleet-"))
                 processes = BridgeDriverProcesses(
-                    fleet, Path(folder), domain_id=options.domain_id, ros_args=argv[at:]
+                    fleet,
+                    Path(folder),
+                    domain_id=options.domain_id,
+                    ros_args=argv[at:],
+                    log_format=options.log_format,
                 )
             running = start_bridge_fleet(
                 fleet,

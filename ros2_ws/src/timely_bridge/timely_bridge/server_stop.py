@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from timely.core.errors import Conflict, TimelyError
+from timely.core.json_log import LOG_FIELDS
 from timely_bridge.fleet_stop import BridgeFleetStop
 
 log = logging.getLogger(__name__)
@@ -89,12 +90,17 @@ class BridgeServerStop:
         return await asyncio.wrap_future(answer)
 
     async def _reset(self, stop_id: str) -> None:
-        """Release that stop: a later one may overtake this call."""
+        """Release that stop: a later one may overtake this call. It runs as an asyncio task of its own."""
+        LOG_FIELDS.set({"stop_id": stop_id})
         if complaints := await self._call(self._fleet.reset, stop_id=stop_id, by_server=True):
             log.warning("drivers that were not reset: %s", complaints)
 
     async def _stop(self, stop_id: str) -> None:
-        """Stop the fleet; acknowledge every robot, and each later change, until the stop is no longer latched."""
+        """Stop the fleet; acknowledge every robot, and each later change, until the stop is no longer latched.
+
+        It runs as an asyncio task of its own.
+        """
+        LOG_FIELDS.set({"stop_id": stop_id})
         try:
             outcomes = await self._call(
                 self._fleet.stop, deadline_s=ANSWER_S, stop_id=stop_id, by_server=True

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from timely.core.errors import InvalidInput
+from timely.core.json_log import ros_task_log_fields
 from timely_robots import halter, language
 from timely_robots.driver_store import DriverStore, is_driver_storage_error
 from timely_robots.error_codes import ErrorCode
@@ -401,7 +402,8 @@ class SegmentExecutor:
             if problem is not None:
                 raise problem
             self._halter.wait(motion)
-            value = self._perform_segment(motion, calls)
+            with ros_task_log_fields(motion.order.task_id, segment=motion.order.index):
+                value = self._perform_segment(motion, calls)
         except MotionCancelled:
             outcome, code, message = "cancelled", ErrorCode.SEGMENT_CANCELLED, "cancelled"
         except MotionError as error:

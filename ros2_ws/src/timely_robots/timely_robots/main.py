@@ -14,6 +14,7 @@ from timely.core.errors import InvalidInput, TimelyError
 from timely_robots.registry import ROBOTS, robot_class
 from timely_robots.robot_names import check_robot_names
 from timely_robots.ros.driver_node import DriverNode
+from timely_robots.ros.json_log import add_ros_log_option, start_ros_json_log
 from timely_robots.ros.realtime import realtime_ros_process
 from timely_robots.ros.spinner import RosSpinner, isolated_ros_context
 
@@ -25,7 +26,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--kind", default="sim", help=f"one of: {', '.join(ROBOTS)}; or module:class")
     parser.add_argument("--robots", nargs="+", metavar="NAME", help="namespaces of the drivers")
+    add_ros_log_option(parser)
     options = parser.parse_args(argv[:at])
+    if options.log_format == "json":
+        start_ros_json_log()
     stop = core_stop_event(with_parent=False)
     context = None
     drivers: list[DriverNode] = []

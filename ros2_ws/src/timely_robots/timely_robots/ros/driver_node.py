@@ -13,6 +13,7 @@ from timely_interfaces.msg import RobotState, Task
 
 from lrtrace.profiles import load_robot_profile
 from lrtrace.robot_profile import Failsafe
+from timely.core.json_log import ros_task_log_fields
 from timely_robots import language
 from timely_robots.driver_store import DriverStore
 from timely_robots.error_codes import ErrorCode
@@ -21,7 +22,9 @@ from timely_robots.failsafe import Conditions, FailsafeMonitor
 from timely_robots.lease import DriverLease
 from timely_robots.operators import RobotOperators
 from timely_robots.robot import Robot, RobotStatus
+from timely_robots.robot_names import robot_name_of
 from timely_robots.ros.driver_settings import declare_ros_driver_parameters, ros_driver_store
+from timely_robots.ros.json_log import ROS_LOGGER_FIELDS
 from timely_robots.ros.lifecycle import ManagedRosNode
 from timely_robots.ros.rclpy_utils import LATCHED_QOS, TASKS
 from timely_robots.ros.safety_services import RosSafetyServices
@@ -87,6 +90,7 @@ class DriverNode(ManagedRosNode):
         """Called with each order and its time on the monotonic clock, seconds; set it before configuring."""
         super().__init__(name, namespace=namespace, context=context, overrides=overrides)
         robot.log = self.get_logger()
+        ROS_LOGGER_FIELDS[robot.log.name] = {"robot": robot_name_of(self.get_namespace())}
         declare_ros_driver_parameters(self, robot)
         self.start_automatically()
         self._store = ros_driver_store(self, robot)
@@ -248,9 +252,10 @@ class DriverNode(ManagedRosNode):
                         task_id, f"no message of the task for {silent_s:.1f} s"
                     )
                     if dropped_segments:
-                        self.get_logger().warning(
-                            f"task {task_id}: orphaned, {dropped_segments} segments are not executed"
-                        )
+                        with ros_task_log_fields(task_id):
+                            self.get_logger().warning(
+                                f"task {task_id}: orphaned, {dropped_segments} segments are not executed"
+                            )
             self._run_failsafe(executor, now_s)
             distance_m = self._read_proximity()
             if distance_m is not None and self._safety_services is not None:

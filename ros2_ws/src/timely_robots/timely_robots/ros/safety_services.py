@@ -18,6 +18,7 @@ from timely_interfaces.msg import Lease as LeaseMessage
 from timely_interfaces.srv import AcquireLease, ConfirmSkill, ResetStop
 
 from timely.core.errors import InvalidInput, NotAllowed
+from timely.core.json_log import log_fields
 from timely_robots.error_codes import ErrorCode
 from timely_robots.execution import SegmentExecutor
 from timely_robots.halter import HALT_S, RobotHalter
@@ -135,6 +136,7 @@ class RosSafetyServices:
         stop = self._stopper.begin()
         stop.join(ANSWER_S)
         self._change_soon()
+        self._call_soon(self._log_stop, self._guard.store.stop_id)
         disk_note = ", the disk does not have the stop yet" if self._guard.store.stop_unsaved else ""
         response.success, response.message = True, f"halted{disk_note}; call ~/reset to go on"
         if (error := stop.error) is not None:
@@ -149,7 +151,8 @@ class RosSafetyServices:
     def _on_reset(self, request: ResetStop.Request, response: ResetStop.Response) -> ResetStop.Response:
         guard = self._guard
         try:
-            self._identify(request.token, "reset a stop")
+            with log_fields({"stop_id": guard.store.stop_id}):
+                self._identify(request.token, "reset a stop")
             if guard.store.stop_reason is not None:
                 guard.resets += 1
             self._reset_end.clear()  # now that an earlier reset's end is no end of this one
@@ -211,10 +214,17 @@ class RosSafetyServices:
         self._change_soon()
         return response
 
+    def _log_stop(self, stop_id: str) -> None:
+        with log_fields({"stop_id": stop_id}):
+            self._node.get_logger().warning("stopped; call ~/reset to go on")
+
     def _change_soon(self) -> None:
         """Call ``on_change`` on the node's executor."""
+        self._call_soon(self._on_change)
+
+    def _call_soon(self, function: Callable[..., None], *arguments: object) -> None:
         if (ros_executor := self._node.executor) is not None:
-            ros_executor.create_task(self._on_change)
+            ros_executor.create_task(function, *arguments)
 
     def _on_lease(self, message: LeaseMessage) -> None:
         self._guard.renew(message.owner, message.epoch, release=message.released)

@@ -13,6 +13,7 @@ from rclpy.action import CancelResponse
 from rclpy.action.server import ServerGoalHandle
 from timely_interfaces.action import ExecuteSegment
 
+from timely.core.json_log import ros_task_log_fields
 from timely_robots.clock import RobotClock
 from timely_robots.error_codes import ErrorCode
 from timely_robots.execution import SegmentExecutor
@@ -138,6 +139,12 @@ class RosSegmentServer:
         if self._server is None:
             return
         finish_ros_goal(self._server, handle, GOAL_STATES.get(result.outcome, "aborted"), message)
+        if result.outcome != "done":
+            order = handle.request
+            with ros_task_log_fields(order.task_id, segment=order.index):
+                self._node.get_logger().info(
+                    f"task {order.task_id}: segment {order.index} {result.outcome}: {result.message}"
+                )
         executor = self._segment_executor()
         if executor is None or not executor.state().executing:
             # Otherwise the start of the next segment has just published it.

@@ -1,11 +1,11 @@
 """An executor that is right, and the thread that spins it."""
 
 import contextlib
+import logging
 import os
 import signal
 import sys
 import threading
-import traceback
 from collections.abc import Callable, Iterable
 from typing import Any, Self
 
@@ -17,6 +17,8 @@ from rclpy.executors import Executor, SingleThreadedExecutor
 from rclpy.task import Future
 
 from timely.core.errors import EngineFailed, InvalidInput
+
+log = logging.getLogger(__name__)
 
 EXECUTOR_VARIABLE = "TIMELY_ROS_EXECUTOR"
 """``events`` or ``single`` in the environment overrides the choice."""
@@ -151,7 +153,7 @@ class RosSpinner:
                 self.executor.spin_until_future_complete(self._stop, timeout_sec=FOREVER_S)
             except Exception:
                 self.errors += 1
-                traceback.print_exc(file=sys.stderr)
+                log.exception("a callback failed")
 
     def close(self, timeout_s: float = 5.0) -> bool:
         """Stop spinning, destroy the nodes, shut the context down; False if the thread did not end in time."""

@@ -1,0 +1,38 @@
+"""The option ``--log-format`` of the programs with ROS 2 nodes, and their lines as JSON objects."""
+
+import argparse
+from collections.abc import Mapping
+from typing import Any
+
+from rclpy.impl.implementation_singleton import rclpy_implementation
+
+from timely.core.json_log import LOG_FIELDS, JsonLogOutput, log_fields
+
+ROS_LOGGER_FIELDS: dict[str, Mapping[str, str | int]] = {}
+"""Name of a node's logger -> what each of its lines has."""
+
+
+def add_ros_log_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--log-format",
+        choices=("text", "json"),
+        default="text",
+        help="json: every line is a JSON object on standard error, with robot, task and trace; default text",
+    )
+
+
+def start_ros_json_log() -> None:
+    """Make every line of this process and its children a JSON object on standard error (``JsonLogOutput``).
+
+    Python's lines of nodes have ``LOG_FIELDS`` and ``ROS_LOGGER_FIELDS``, which ROS 2 would lose.
+    """
+    output, log_in_ros = JsonLogOutput(), rclpy_implementation.rclpy_logging_rcutils_log
+
+    def log(severity: Any, logger: str, message: str, *caller: Any) -> None:
+        output.written_ros_loggers.add(logger)
+        with log_fields({**ROS_LOGGER_FIELDS.get(logger, {}), **LOG_FIELDS.get({})}):
+            output.write(logger, severity.name, message)
+        # A second line of the message would be taken for another one.
+        log_in_ros(severity, logger, " ".join(message.splitlines()), *caller)
+
+    rclpy_implementation.rclpy_logging_rcutils_log = log
