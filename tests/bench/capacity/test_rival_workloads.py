@@ -13,7 +13,7 @@ import pytest
 
 from timely.bench.capacity import rival_workloads as rival
 from timely.bench.capacity.measure import (
-    _capacity_task_with_priority,
+    _with_priority,
     capacity_point,
     is_bench_task_in_time,
     measure_capacity_point,
@@ -166,7 +166,7 @@ def test_an_application_has_one_aim_for_all_its_requests() -> None:
 
 def test_priorities_are_deadlines_on_own_workloads() -> None:
     tasks = rival.qoserve_capacity_requests(1.0, 1, 60.0)
-    priorities = {_capacity_task_with_priority(task, by_deadline=True).hints.priority for task in tasks}
+    priorities = {_with_priority(task, by_deadline=True).hints.priority for task in tasks}
     assert priorities == {6.0, *rival.BATCH_S}
 
 

@@ -16,11 +16,11 @@ FORCED_TOKENS_FILE = Path(__file__).with_name("forced_tokens.yaml")
 
 def bench_forced_tokens(tasks: Iterable[PlannedTask]) -> list[PlannedTask]:
     """The tasks with their plans' forced tokens; plans that the table lacks are left as they are."""
-    table = _read_bench_forced_tokens()
+    table = _read_forced_tokens()
     return [
         replace(
             task,
-            plan=tuple(_with_bench_forced_segment(table[task.skill_set], segment) for segment in task.plan),
+            plan=tuple(_with_forced_segment(table[task.skill_set], segment) for segment in task.plan),
         )
         if task.skill_set in table
         else task
@@ -28,7 +28,7 @@ def bench_forced_tokens(tasks: Iterable[PlannedTask]) -> list[PlannedTask]:
     ]
 
 
-def _with_bench_forced_segment(segments: Mapping[str, str], segment: PlannedSegment) -> PlannedSegment:
+def _with_forced_segment(segments: Mapping[str, str], segment: PlannedSegment) -> PlannedSegment:
     """The packaged tokenizer may need another number of tokens than the trace: places are scaled."""
     marks = segments.get(segment.text)
     if marks is None:
@@ -38,6 +38,6 @@ def _with_bench_forced_segment(segments: Mapping[str, str], segment: PlannedSegm
 
 
 @cache
-def _read_bench_forced_tokens() -> Mapping[str, Mapping[str, str]]:
+def _read_forced_tokens() -> Mapping[str, Mapping[str, str]]:
     table: Mapping[str, Mapping[str, str]] = read_lrtrace_yaml(FORCED_TOKENS_FILE).value
     return table

@@ -74,7 +74,7 @@ def measure_capacity_point(
     tasks = capacity_tasks(workload, load, seed, quick=bool(quick), data=data)
     if row.has_priorities:
         by_deadline = bool(find_capacity_workload(workload).owner)
-        tasks = [_capacity_task_with_priority(task, by_deadline=by_deadline) for task in tasks]
+        tasks = [_with_priority(task, by_deadline=by_deadline) for task in tasks]
     if row.jumps_ahead:
         tasks = bench_forced_tokens(tasks)
     options = ReplayOptions(
@@ -86,7 +86,7 @@ def measure_capacity_point(
     return capacity_point(run.records, run.end_s)
 
 
-def _capacity_task_with_priority(task: PlannedTask, *, by_deadline: bool) -> PlannedTask:
+def _with_priority(task: PlannedTask, *, by_deadline: bool) -> PlannedTask:
     priority = 2.0 if task.plain else 0.0 if task.hints.utility.urgent else 1.0
     if by_deadline:
         priority = task.hints.utility.ert_s
@@ -100,12 +100,12 @@ def capacity_point(records: Sequence[JobRecord], end_s: float) -> Point:
     waiting_s = [record.waiting_time_s for record in robots if math.isfinite(record.waiting_time_s)]
     return {
         "tasks": len(records),
-        "urgent": _capacity_mean(map(is_bench_task_in_time, urgent)),
-        "all": _capacity_mean(map(_is_capacity_aim_met, _group_by_capacity_aim(records))),
-        "utility_urgent": _capacity_utility_share(urgent, end_s),
-        "utility_all": _capacity_utility_share(robots, end_s),
-        "served": _capacity_mean(record.outcome == "complete" for record in records),
-        "waiting_s": _capacity_mean(waiting_s),
+        "urgent": _mean(map(is_bench_task_in_time, urgent)),
+        "all": _mean(map(_is_aim_met, _group_by_aim(records))),
+        "utility_urgent": _utility_share(urgent, end_s),
+        "utility_all": _utility_share(robots, end_s),
+        "served": _mean(record.outcome == "complete" for record in records),
+        "waiting_s": _mean(waiting_s),
     }
 
 
@@ -126,7 +126,7 @@ def is_bench_task_in_time(record: JobRecord) -> bool:
     )
 
 
-def _group_by_capacity_aim(records: Sequence[JobRecord]) -> Iterable[list[JobRecord]]:
+def _group_by_aim(records: Sequence[JobRecord]) -> Iterable[list[JobRecord]]:
     """The requests of each aim: an application that says how many it sends has one aim for all of them."""
     apps: dict[str, list[JobRecord]] = {}
     for record in records:
@@ -138,7 +138,7 @@ def _group_by_capacity_aim(records: Sequence[JobRecord]) -> Iterable[list[JobRec
     yield from apps.values()
 
 
-def _is_capacity_aim_met(records: Sequence[JobRecord]) -> bool:
+def _is_aim_met(records: Sequence[JobRecord]) -> bool:
     """A single request is in time; an application, if its last answer came by the deadlines of all in a row."""
     if len(records) == 1:
         return is_bench_task_in_time(records[0])
@@ -149,11 +149,11 @@ def _is_capacity_aim_met(records: Sequence[JobRecord]) -> bool:
     )
 
 
-def _capacity_mean(values: Iterable[float]) -> float | None:
+def _mean(values: Iterable[float]) -> float | None:
     """Null of nothing; of truth values it is the share that is true."""
     numbers = list(values)
     return round(math.fsum(numbers) / len(numbers), 9) if numbers else None
 
 
-def _capacity_utility_share(records: Sequence[JobRecord], end_s: float) -> float | None:
+def _utility_share(records: Sequence[JobRecord], end_s: float) -> float | None:
     return round(utility_share(records, end_s), 9) if records else None

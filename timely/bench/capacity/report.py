@@ -42,26 +42,26 @@ def measure_capacity(
         search = run(name)
         budgets = search.tune()
         loads = search.search(budgets)
-        rows = {system: _capacity_row(name, search.grid, of_system) for system, of_system in loads.items()}
-        _add_common_capacity_load(search, rows, budgets)
+        rows = {system: _row(name, search.grid, of_system) for system, of_system in loads.items()}
+        _add_common_load(search, rows, budgets)
         results[name] = rows
         best = max(rows, key=lambda system: float(rows[system]["load_99"]))
         say(f"{name}: {best} carries {rows[best]['robots_99']:.0f} robots")
     return results
 
 
-def _capacity_row(workload: str, grid: CapacityLoadGrid, search: CapacitySystemLoads) -> Result:
+def _row(workload: str, grid: CapacityLoadGrid, search: CapacitySystemLoads) -> Result:
     loads = search.loads
     robots = find_capacity_workload(workload).robots
     kind = "urgent" if any(key == "urgent" for key, _ in loads) else "all"
     row: Result = {"of": kind}
     for target in TARGETS:
-        row[f"load_{target * 100:.0f}"] = _round_capacity(paper_mean(loads[kind, target]))
-        row[f"all_{target * 100:.0f}"] = _round_capacity(paper_mean(loads["all", target]))
+        row[f"load_{target * 100:.0f}"] = round(paper_mean(loads[kind, target]), 4)
+        row[f"all_{target * 100:.0f}"] = round(paper_mean(loads["all", target]), 4)
     mean, low, high = paper_range(loads[kind, HEADLINE_TARGET])
-    row["interval_99"] = [_round_capacity(max(0.0, low)), _round_capacity(high)]
+    row["interval_99"] = [round(max(0.0, low), 4), round(high, 4)]
     row["robots_99"] = round(mean * robots, 1)
-    row["by_seed_99"] = [_round_capacity(load) for load in loads[kind, HEADLINE_TARGET]]
+    row["by_seed_99"] = [round(load, 4) for load in loads[kind, HEADLINE_TARGET]]
     row["curve"] = share_over_load(grid, [{at: p[kind] for at, p in seed.items()} for seed in search.points])
     return row
 
@@ -76,24 +76,14 @@ def share_over_load(
         shares: of each seed, the share in time by place. Between two places it is interpolated.
     """
     first, last = max(map(min, shares)), min(map(max, shares))
+    curves = [np.array(sorted(seed.items())).T for seed in shares]
     return [
-        (
-            grid.load(place),
-            _round_capacity(
-                float(
-                    np.mean(
-                        [np.interp(place, sorted(seed), [seed[at] for at in sorted(seed)]) for seed in shares]
-                    )
-                )
-            ),
-        )
+        (grid.load(place), round(float(np.mean([np.interp(place, *curve) for curve in curves])), 4))
         for place in range(first, last + 1)
     ]
 
 
-def _add_common_capacity_load(
-    search: CapacityRun, rows: Mapping[str, Result], budgets: Mapping[str, int]
-) -> None:
+def _add_common_load(search: CapacityRun, rows: Mapping[str, Result], budgets: Mapping[str, int]) -> None:
     grid = search.grid
     best = max(float(row["load_99"]) for row in rows.values())
     place = grid.place(best)
@@ -102,14 +92,10 @@ def _add_common_capacity_load(
         row["token_budget"] = budgets[system]
         row["common_load"] = grid.load(place)
         row["beside"] = {
-            name: _round_capacity(sum(point[name] for point in points) / len(points))
+            name: round(sum(point[name] for point in points) / len(points), 4)
             for name in BESIDE
             if all(point[name] is not None for point in points)
         }
-
-
-def _round_capacity(value: float) -> float:
-    return round(value, 4)
 
 
 def best_rival_ratio(

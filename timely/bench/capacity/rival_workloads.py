@@ -87,14 +87,10 @@ def qoserve_capacity_requests(load: float, seed: int, seconds: float) -> list[Pl
         lengths = CONVERSATION.draw(draw)
         if tier == 0:
             tasks.append(
-                _capacity_chat_task(
-                    f"interactive-{number}", arrival_s, lengths, INTERACTIVE_S, INTERACTIVE_PACE_S
-                )
+                _chat_task(f"interactive-{number}", arrival_s, lengths, INTERACTIVE_S, INTERACTIVE_PACE_S)
             )
         else:
-            tasks.append(
-                _capacity_whole_answer_task(f"batch-{number}", arrival_s, lengths, BATCH_S[tier - 1])
-            )
+            tasks.append(_whole_answer_task(f"batch-{number}", arrival_s, lengths, BATCH_S[tier - 1]))
     return tasks
 
 
@@ -109,19 +105,17 @@ def jitserve_capacity_requests(load: float, seed: int, seconds: float) -> list[P
         kind = int(draw.integers(3))
         if kind == 0:
             tasks.append(
-                _capacity_chat_task(f"chat-{number}", arrival_s, CONVERSATION.draw(draw), CHAT_S, CHAT_PACE_S)
+                _chat_task(f"chat-{number}", arrival_s, CONVERSATION.draw(draw), CHAT_S, CHAT_PACE_S)
             )
             continue
         if kind == 1:
-            tasks.append(
-                _capacity_whole_answer_task(f"answer-{number}", arrival_s, CONVERSATION.draw(draw), ANSWER_S)
-            )
+            tasks.append(_whole_answer_task(f"answer-{number}", arrival_s, CONVERSATION.draw(draw), ANSWER_S))
             continue
         stages = int(draw.choice(STAGES))
         names = [f"app-{number}-{stage}" for stage in range(stages)]
         for stage, name in enumerate(names):
             tasks.append(
-                _capacity_whole_answer_task(
+                _whole_answer_task(
                     name, arrival_s, CONVERSATION.draw(draw), ANSWER_S, app=f"chain/{number}",
                     app_requests=stages, after=tuple(names[max(0, stage - 1) : stage]),
                 )
@@ -146,7 +140,7 @@ def slos_serve_capacity_requests(load: float, seed: int, seconds: float) -> list
         prompt, answer = lengths.draw(draw)
         base_s, token_s = EMPTY_MACHINE_S
         ert_s = round(slowdown * (base_s + token_s * prompt), 6)
-        tasks.append(_capacity_chat_task(f"{name}-{number}", arrival_s, (prompt, answer), ert_s, pace_s))
+        tasks.append(_chat_task(f"{name}-{number}", arrival_s, (prompt, answer), ert_s, pace_s))
     return tasks
 
 
@@ -161,9 +155,7 @@ def inferential_capacity_requests(load: float, seed: int, seconds: float) -> lis
     for robot in range(max(1, round(POLICY_ROBOTS * load))):
         kind = robot % len(PERIODS_S)
         period_s = PERIODS_S[kind]
-        hints = RequestHints(
-            utility=_capacity_chat_utility(period_s), urgency=2 * kind, agent=f"robot-{robot}"
-        )
+        hints = RequestHints(utility=_chat_utility(period_s), urgency=2 * kind, agent=f"robot-{robot}")
         begin_s = draw.uniform(0.0, period_s)
         for turn in range(int((seconds - begin_s) / period_s)):
             arrival_s = begin_s + (turn + PERIOD_JITTER * draw.random()) * period_s
@@ -176,22 +168,22 @@ def inferential_capacity_requests(load: float, seed: int, seconds: float) -> lis
     return tasks
 
 
-def _capacity_chat_utility(ert_s: float) -> TimeUtility:
+def _chat_utility(ert_s: float) -> TimeUtility:
     return TimeUtility(ert_s, NORMAL.alpha, NORMAL.beta)
 
 
-def _capacity_chat_task(
+def _chat_task(
     name: str, arrival_s: float, lengths: tuple[int, int], ert_s: float, pace_s: float
 ) -> PlannedTask:
     prompt, answer = lengths
     return PlannedTask(
         name, arrival_s, (PlannedSegment("", answer, 0.0),), prompt,
-        hints=RequestHints(utility=_capacity_chat_utility(ert_s), pace_s=pace_s),
+        hints=RequestHints(utility=_chat_utility(ert_s), pace_s=pace_s),
         max_tokens=MAX_ANSWER_TOKENS, plain=True,
     )  # fmt: skip
 
 
-def _capacity_whole_answer_task(
+def _whole_answer_task(
     name: str,
     arrival_s: float,
     lengths: tuple[int, int],
@@ -204,6 +196,6 @@ def _capacity_whole_answer_task(
     prompt, answer = lengths
     return PlannedTask(
         name, arrival_s, (PlannedSegment("", answer, 0.0),), prompt,
-        hints=RequestHints(utility=_capacity_chat_utility(ert_s), app=app, app_requests=app_requests),
+        hints=RequestHints(utility=_chat_utility(ert_s), app=app, app_requests=app_requests),
         segment_bound=MAX_ANSWER_TOKENS, max_tokens=MAX_ANSWER_TOKENS, after=after, whole_answer=True,
     )  # fmt: skip

@@ -143,7 +143,7 @@ def search_budget(grid: CapacityLoadGrid, seeds: Sequence[int]) -> Generator[Var
         equals: list[int] = []
         for budget in budgets:
             firsts = {seed: grid.place(best[seed]) if equals else 0 for seed in seeds}
-            loads = yield from _search_capacity_seeds(grid, key, budget, firsts, math.fsum(best.values()))
+            loads = yield from _search_seeds(grid, key, budget, firsts, math.fsum(best.values()))
             if loads is None:
                 continue
             if math.fsum(loads.values()) > math.fsum(best.values()):
@@ -155,7 +155,7 @@ def search_budget(grid: CapacityLoadGrid, seeds: Sequence[int]) -> Generator[Var
     return max(budgets)
 
 
-def _search_capacity_seeds(
+def _search_seeds(
     grid: CapacityLoadGrid, key: Key, budget: int, firsts: Mapping[int, int], least: float
 ) -> Generator[Variant, Point, dict[int, float] | None]:
     """Ask for points and return the load by seed; None as soon as their sum must be below ``least``.

@@ -108,11 +108,11 @@ def capacity_tasks(
             requests = public_capacity_requests(name, data, seed, seconds)
         else:
             requests = made_up_requests(seed, seconds)
-        tasks += [_public_capacity_chat_task(number, request) for number, request in enumerate(requests)]
+        tasks += [_public_chat_task(number, request) for number, request in enumerate(requests)]
     return sorted(tasks, key=lambda task: task.arrival_s)
 
 
-def _capacity_composer(name: str, share: float = 1.0) -> Callable[[float, int, float], list[PlannedTask]]:
+def _composer(name: str, share: float = 1.0) -> Callable[[float, int, float], list[PlannedTask]]:
     def make(load: float, seed: int, seconds: float) -> list[PlannedTask]:
         base = COMPOSED[name]
         scale = share * load
@@ -124,26 +124,26 @@ def _capacity_composer(name: str, share: float = 1.0) -> Callable[[float, int, f
     return make
 
 
-def _compose_capacity_mixed_fleet(load: float, seed: int, seconds: float) -> list[PlannedTask]:
+def _compose_mixed_fleet(load: float, seed: int, seconds: float) -> list[PlannedTask]:
     return [
         replace(task, job=f"{name}-{task.job}")
         for name in ("wid2", "wid3", "chat")
-        for task in _capacity_composer(name, FLEET_SHARE)(load, seed, seconds)
+        for task in _composer(name, FLEET_SHARE)(load, seed, seconds)
     ]
 
 
-def _compose_capacity_surges(load: float, seed: int, seconds: float) -> list[PlannedTask]:
+def _compose_surges(load: float, seed: int, seconds: float) -> list[PlannedTask]:
     """WID 2 whose events come ``SURGE_FACTOR`` times as often now and then, with as many on average."""
     base = COMPOSED["wid2"]
     calm = base.eps * load / (1.0 + (SURGE_FACTOR - 1.0) * SURGE_S / SURGE_PERIOD_S)
-    arrivals = list(_surging_capacity_arrivals(np.random.default_rng(seed), calm, seconds))
+    arrivals = list(_surging_arrivals(np.random.default_rng(seed), calm, seconds))
     trace = compose_workload(
         "wid2", seed, arrivals=arrivals, agents=math.ceil(base.agents * load), duration_s=seconds
     )
     return [replay_task_from_job(job, trace.header.network_s) for job in trace.jobs]
 
 
-def _surging_capacity_arrivals(draw: np.random.Generator, calm: float, seconds: float) -> Iterator[float]:
+def _surging_arrivals(draw: np.random.Generator, calm: float, seconds: float) -> Iterator[float]:
     """A Poisson process by thinning; a surge is in the middle of each period."""
     begin_s = (SURGE_PERIOD_S - SURGE_S) / 2.0
     for time_s in poisson_arrivals(draw, calm * SURGE_FACTOR, seconds):
@@ -167,7 +167,7 @@ def public_capacity_requests(name: str, data: str, seed: int, seconds: float) ->
     source, file = PUBLIC_TRACES[name]
     if not data:
         return TRACE_LIKENESSES[source].requests(seed, CHAT_PROMPT_TOKENS_PER_S, seconds)
-    rows = _read_public_capacity_rows(source, str(Path(data) / file))
+    rows = _read_public_rows(source, str(Path(data) / file))
     span_s, prompt_tokens = rows[-1][0], sum(prompt for _, prompt, _ in rows)
     speed = CHAT_PROMPT_TOKENS_PER_S / (prompt_tokens / span_s)
     skip_s = (seed * 997.0) % max(1.0, span_s / speed - seconds)
@@ -180,7 +180,7 @@ def public_capacity_requests(name: str, data: str, seed: int, seconds: float) ->
 
 
 @cache
-def _read_public_capacity_rows(source: str, path: str) -> Requests:
+def _read_public_rows(source: str, path: str) -> Requests:
     return [
         (job.arrival_s, job.prompt_tokens, job.plan[0].tokens)
         for job in PublicTraceImport(source, path).jobs
@@ -188,13 +188,13 @@ def _read_public_capacity_rows(source: str, path: str) -> Requests:
     ]
 
 
-def _public_capacity_chat_task(number: int, request: tuple[float, int, int]) -> PlannedTask:
+def _public_chat_task(number: int, request: tuple[float, int, int]) -> PlannedTask:
     arrival_s, prompt, answer = request
     plan = (PlannedSegment("", answer, 0.0),)
     return PlannedTask(f"chat-{number}", arrival_s, plan, prompt, plain=True, max_tokens=MAX_ANSWER_TOKENS)
 
 
-def _capacity_workload_of(name: str) -> CapacityWorkload:
+def _workload_of(name: str) -> CapacityWorkload:
     base = COMPOSED[name]
     return CapacityWorkload(
         name,
@@ -202,28 +202,28 @@ def _capacity_workload_of(name: str) -> CapacityWorkload:
         base.agents,
         base.eps * (1 + base.max_tpe) / 2,
         base.duration_s,
-        _capacity_composer(name),
+        _composer(name),
     )
 
 
-_WID2 = _capacity_workload_of("wid2")
-_FLEET = [_capacity_workload_of(name) for name in ("wid2", "wid3", "chat")]
+_WID2 = _workload_of("wid2")
+_FLEET = [_workload_of(name) for name in ("wid2", "wid3", "chat")]
 
 CAPACITY_WORKLOADS: Mapping[str, CapacityWorkload] = {
     workload.name: workload
     for workload in (
-        _capacity_workload_of("wid1"),
+        _workload_of("wid1"),
         _WID2,
-        _capacity_workload_of("wid3"),
+        _workload_of("wid3"),
         CapacityWorkload(
             "mixed-fleet",
             "drones, arms and readers, a third of WID 2, of WID 3 and of the readers each",
             sum(math.ceil(kind.robots * FLEET_SHARE) for kind in _FLEET),
             sum(kind.tasks_per_s for kind in _FLEET) * FLEET_SHARE,
             300.0,
-            _compose_capacity_mixed_fleet,
+            _compose_mixed_fleet,
         ),
-        replace(_WID2, name="surges", summary="WID 2 whose events come in surges", make=_compose_capacity_surges),
+        replace(_WID2, name="surges", summary="WID 2 whose events come in surges", make=_compose_surges),
         replace(_WID2, name="robots-and-chat", summary="WID 2 beside made-up chats", chats=True),
         *(
             replace(_WID2, name=name, summary=f"WID 2 beside chats of, or like, a public trace ({source})", chats=True)
