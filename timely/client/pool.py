@@ -1,4 +1,4 @@
-"""The client's connection pool: unlimited while in use, closed soon after."""
+"""The client's connections: TLS, and a pool that is unlimited while in use and closed soon after."""
 
 import os
 import ssl
@@ -8,8 +8,11 @@ import httpx
 
 from timely.client.problems import TOKEN_VARIABLE
 from timely.client.protocol import client_bearer_header
-from timely.client.tls import client_tls
+from timely.core.errors import InvalidInput
 from timely.core.http_url import check_http_url
+
+CERTIFICATE_VARIABLE, KEY_VARIABLE = "TIMELY_CLIENT_CERTFILE", "TIMELY_CLIENT_KEYFILE"
+"""Environment variables: PEM files of the client's own certificate and of its key, which may be in the first."""
 
 KEPT_S = 20.0
 """An idle connection is kept for so long; less than the server's own 30 s."""
@@ -40,3 +43,22 @@ def client_pool_options(
         "verify": client_tls(verify),
         "headers": headers,
     }
+
+
+def client_tls(verify: ssl.SSLContext | bool) -> ssl.SSLContext | bool:
+    """``verify``; if it is True, with the certificate of the environment for servers that ask for one.
+
+    ``$SSL_CERT_FILE`` names the authorities of servers, as for httpx.
+
+    Raises:
+        InvalidInput: the certificate or its key cannot be read.
+    """
+    certificate = os.environ.get(CERTIFICATE_VARIABLE)
+    if verify is not True or not certificate:
+        return verify
+    context = httpx.create_ssl_context()
+    try:
+        context.load_cert_chain(certificate, os.environ.get(KEY_VARIABLE) or None)
+    except OSError as error:
+        raise InvalidInput(f"unusable: {error}", where=f"${CERTIFICATE_VARIABLE} {certificate}") from error
+    return context

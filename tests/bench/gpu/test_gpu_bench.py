@@ -203,7 +203,7 @@ def test_ordinary_requests_stop_at_the_budget_and_go_on_in_the_next_call(
 def test_a_call_with_a_short_budget_measures_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("timely.bench.live.engine.LiveBenchVllm", lambda folder, settings: Machine())
     monkeypatch.setattr("timely.bench.gpu.stages.STAGES", {"live": replace(STAGES["live"], needs=())})
-    monkeypatch.setattr("timely.bench.gpu.stages.gpu_bench_in_fresh_process", lambda work, log: work())
+    monkeypatch.setattr("timely.bench.gpu.stages.call_in_fresh_gpu_process", lambda work, log: work())
     bench = GpuBench(tmp_path, settings(), quiet)
     pending = [len(list(bench.runs().pending(1)))]
     while bench.run(1.0):

@@ -234,7 +234,7 @@ class GpuBenchStage:
     needs: tuple[str, ...] = ()
 
 
-def gpu_bench_in_fresh_process(function: Callable[[], Returned], *, log: Path | None = None) -> Returned:
+def call_in_fresh_gpu_process(function: Callable[[], Returned], *, log: Path | None = None) -> Returned:
     """Call it in a new process, whose memory is free afterwards; ``log`` gets what it prints."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, context, _print_gpu_bench_into, (log,)) as pool:
@@ -266,7 +266,7 @@ def _calibrate_gpu_bench(bench: GpuBench, left_s: float) -> Value:
     call = partial(
         calibrate_gpu_bench_in_process, model, settings.arguments, settings.rounds, str(bench.profile)
     )
-    return {"profile": gpu_bench_in_fresh_process(call, log=bench.log)}
+    return {"profile": call_in_fresh_gpu_process(call, log=bench.log)}
 
 
 def calibrate_gpu_bench_in_process(model: str, arguments: tuple[str, ...], rounds: int, target: str) -> Value:
@@ -297,7 +297,7 @@ def _measure_gpu_bench_overhead(bench: GpuBench, left_s: float) -> Value:
     from timely.engines.vllm.overhead import vllm_segmentation_cost
 
     call = partial(vllm_segmentation_cost, bench.settings.pairs, 1, str(bench.model), "dummy")
-    return {"segmented_over_unsegmented": gpu_bench_in_fresh_process(call, log=bench.log)}
+    return {"segmented_over_unsegmented": call_in_fresh_gpu_process(call, log=bench.log)}
 
 
 def _measure_gpu_bench_plain(bench: GpuBench, left_s: float) -> Value | None:
@@ -327,7 +327,7 @@ def _measure_gpu_bench_live(bench: GpuBench, left_s: float) -> Value | None:
     runs = bench.runs()
     if list(runs.pending(1)):
         call = partial(measure_gpu_bench_live_in_process, bench.folder, bench.settings, left_s)
-        if gpu_bench_in_fresh_process(call, log=bench.log):
+        if call_in_fresh_gpu_process(call, log=bench.log):
             return None
     return {"points": gpu_bench_measured_points(runs)}
 

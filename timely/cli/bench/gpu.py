@@ -60,9 +60,9 @@ def command(
     from timely.bench.gpu.stages import (
         STAGES,
         GpuBench,
+        call_in_fresh_gpu_process,
         check_gpu_machine,
         default_gpu_settings,
-        gpu_bench_in_fresh_process,
         gpu_bench_stage_order,
     )
 
@@ -72,7 +72,7 @@ def command(
     machine = (
         core_read_json(machine_file)
         if machine_file.exists()
-        else gpu_bench_in_fresh_process(check_gpu_machine)
+        else call_in_fresh_gpu_process(check_gpu_machine)
     )
     settings = default_gpu_settings(machine, size, _parse_cli_loads(loads))
     if dry:

@@ -87,55 +87,46 @@ class FaultStrikes:
                 time.sleep(RETRY_S)
 
     def _actions(self, fault: Fault) -> list[Action]:
-        world, robot, hold_s = self.world, fault.robot, fault.hold_s
+        world, robot = self.world, fault.robot
+
+        def lasting(
+            begin: Callable[[], None], end: Callable[[], None], last_s: float = fault.hold_s
+        ) -> list[Action]:
+            return [(0.0, begin), (last_s, end)]
+
         match fault.kind:
             case "emulator_dies":
                 return [(0.0, lambda: world.kill(f"emulator of {robot}"))]
             case "driver_killed":
                 return [(0.0, lambda: world.kill(f"driver of {robot}"))]
             case "server_killed":
-                return [(0.0, lambda: world.kill("server")), (hold_s, world.start_server)]
+                return lasting(lambda: world.kill("server"), world.start_server)
             case "bridge_killed":
-                return [(0.0, lambda: world.kill("bridge")), (hold_s, lambda: self._return_bridge(fault))]
+                return lasting(lambda: world.kill("bridge"), lambda: self._return_bridge(fault))
             case "fleet_stop":
                 return [(0.0, self._stop)]
             case "two_bridges":
-                return [
-                    (0.0, world.start_second_bridge),
-                    (SECOND_BRIDGE_S + hold_s, lambda: world.kill("second bridge")),
-                ]
+                last_s = SECOND_BRIDGE_S + fault.hold_s
+                return lasting(world.start_second_bridge, lambda: world.kill("second bridge"), last_s)
             case "disk_full":
-                return [
-                    (0.0, lambda: world.fill_disk(full=True)),
-                    (hold_s, lambda: world.fill_disk(full=False)),
-                ]
+                return lasting(lambda: world.fill_disk(full=True), lambda: world.fill_disk(full=False))
             case kind if kind in DISKS:
                 cut = world.cuts[DISKS[kind].format(robot)]
-                return [
-                    (0.0, lambda: cut.hang_disk(hangs=True)),
-                    (hold_s, lambda: cut.hang_disk(hangs=False)),
-                ]
+                return lasting(lambda: cut.hang_disk(hangs=True), lambda: cut.hang_disk(hangs=False))
             case "clock_jumps":
-                clock = "ahead" if fault.segment % 2 else "behind"
-                return [
-                    (0.0, lambda: world.cuts[robot].set_clock(clock)),
-                    (hold_s, lambda: world.cuts[robot].set_clock("true")),
-                ]
+                cut, clock = world.cuts[robot], "ahead" if fault.segment % 2 else "behind"
+                return lasting(lambda: cut.set_clock(clock), lambda: cut.set_clock("true"))
             case "new_scene":
                 return [(0.0, lambda: self.observer.change_scene(robot))]
             case "overload":
-                return [(0.0, world.begin_overload), (hold_s, world.end_overload)]
+                return lasting(world.begin_overload, world.end_overload)
             case kind if kind in HANGS:
                 role = HANGS[kind].format(robot)
-                return [
-                    (0.0, lambda: world.signal(role, signal.SIGSTOP)),
-                    (hold_s, lambda: self._wake(role, fault)),
-                ]
+                return lasting(lambda: world.signal(role, signal.SIGSTOP), lambda: self._wake(role, fault))
             case kind if kind in CUTS:
-                return [
-                    (0.0, lambda: world.cuts[robot].set(CUTS[kind])),
-                    (CUT_S, lambda: self._join(robot, kind)),
-                ]
+                return lasting(
+                    lambda: world.cuts[robot].set(CUTS[kind]), lambda: self._join(robot, kind), CUT_S
+                )
         return []  # the fault is in the task
 
     def _join(self, robot: str, kind: str) -> None:
