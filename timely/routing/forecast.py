@@ -52,7 +52,7 @@ class ReportedRoutingQueue:
     plain: Bools
 
     def add(self, spec: JobSpec) -> None:
-        """A task that was sent to the engine after its report."""
+        """Add a task that was sent to the engine after the engine's report."""
         table = JobTable(1)
         table.add(spec)
         for name in ROUTED_COLUMNS:

@@ -40,7 +40,7 @@ CODE = CapacityLengthDistribution((1095.0, 1.36), (16.3, 0.847))
 
 
 def limited_lengths(prompt: int, answer: int) -> tuple[int, int]:
-    """The lengths within what a server takes, at least a token each."""
+    """Both lengths, at least one token and at most what a server accepts."""
     return min(MAX_PROMPT_TOKENS, max(1, prompt)), min(MAX_ANSWER_TOKENS, max(1, answer))
 
 

@@ -97,7 +97,7 @@ def qoserve_capacity_requests(load: float, seed: int, seconds: float) -> list[Pl
 def jitserve_capacity_requests(load: float, seed: int, seconds: float) -> list[PlannedTask]:
     """Chats with paces, whole answers with deadlines, and applications with one deadline each (JITServe).
 
-    An application's deadline is that of its requests one after the other. Its client names each request's own part.
+    An application's deadline is the sum of its requests' deadlines, and each request carries its own.
     """
     draw = np.random.default_rng([seed, 3])
     tasks = []

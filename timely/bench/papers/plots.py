@@ -18,7 +18,7 @@ COLOUR_BY_NAME = {"TimelyLLM (pud)": "#4f86c6", "timely": "#c8442c", "timely, no
 
 
 def can_plot_papers() -> bool:
-    """Whether there is something to draw with."""
+    """Whether matplotlib is installed."""
     return find_spec("matplotlib") is not None
 
 

@@ -112,7 +112,7 @@ class SimMemory:
         return min(self.pool.hit_blocks(holding) * self.block_tokens, tokens - 1)
 
     def arrive(self, live: SimTask) -> None:
-        """A job joined: note which blocks of its prompt others hold anyway."""
+        """Add a job, and note which blocks of its prompt other jobs hold too."""
         for part in live.holding.path:
             self._users.setdefault(part, set()).add(live)
         self._share((live,))

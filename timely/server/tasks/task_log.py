@@ -409,18 +409,18 @@ class TaskLog:
         )
 
     def write_replan(self, task: Task) -> None:
-        """Another model or skill set goes on with the plan behind the segments so far."""
+        """Record that another model or skill set continues the plan after the segments so far."""
         self.write("replanned", task.task_id, history=task.request.history, fingerprint=task.fingerprint)
 
     def report(self, task: Task, report: ExecutionReport, now: float) -> None:
         self.write("report", task.task_id, report=report.to_dict(), at_s=now)
 
     def urgency(self, task: Task, level: int) -> None:
-        """An operator set the urgency of a task."""
+        """Record the urgency that an operator gave a task."""
         self.write("urgency", task.task_id, level=level)
 
     def write_ending(self, task_id: str, ending: TaskEnding) -> None:
-        """A generation is to end early: no later life of the server goes on with it."""
+        """Record that a generation ends early, so that no later start of the server continues it."""
         self.write("ending", task_id, ending=astuple(ending))
 
     def write_generation(self, task: Task, name: str, data: dict[str, Any]) -> None:

@@ -85,7 +85,7 @@ def _plain_mcap_type(type_text: str) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class BridgeRecordingBounds:
-    """How large a recording may become: bytes a file, files that are kept."""
+    """Largest size of a recording: bytes of each file, and number of files that are kept."""
 
     file_bytes: int = 256_000_000
     files: int = 4

@@ -157,7 +157,7 @@ def _wait_for_bridge_drivers(
 
 
 def bridge_state_folder(fleet_file: str) -> Path:
-    """The default folder of the bridge's stop and goals: one for each fleet file, or another path."""
+    """The default folder of the bridge's stop and goals: each path of a fleet file has one."""
     path = Path(fleet_file).absolute()
     digest = hashlib.sha256(str(path).encode()).hexdigest()[:12]
     return default_driver_state_dir() / "fleets" / f"{path.stem}-{digest}"

@@ -145,7 +145,7 @@ def _plain_player_result(result: Any) -> dict[str, Any]:
 
 
 def _read_player_script(path: Path) -> tuple[list[dict[str, Any]], float]:
-    """The tasks of a script, and until when they may begin (seconds).
+    """The tasks of a script, and the latest time at which one may begin, seconds after the start.
 
     Raises:
         InvalidInput: the file cannot be read, or a task lacks a field; says which.

@@ -83,11 +83,11 @@ class FailsafeMonitor:
         return is_low and failsafe.land_while_stopped and failsafe.then == "land"
 
     def retry(self) -> None:
-        """The action could not be started, or its executor ended; ``update`` returns it again."""
+        """Let ``update`` return the action again: it could not be started, or its executor ended."""
         self._acted = False
 
     def fail(self, now_s: float) -> None:
-        """The action that was started did not succeed; ``update`` returns it again after ``hold_s``."""
+        """Let ``update`` return the action again after ``hold_s``: it was started and failed."""
         self._acted = False
         self._earliest_s = now_s + self._failsafe.hold_s
 

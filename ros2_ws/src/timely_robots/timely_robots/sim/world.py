@@ -119,7 +119,7 @@ class SimWorld:
         return self.position[2] > 0.0 or bool(self.holding)
 
     def recover(self, action: str) -> None:
-        """What a failsafe action changes."""
+        """Change the world as a failsafe action does."""
         if action == "return":
             self.position[:] = [0.0, 0.0, 0.0]
         elif action == "land":
