@@ -71,37 +71,37 @@ def explain_replay_job(result: Mapping[str, Any], job_name: str) -> ReplayExplan
         )
         raise UnknownName("job", job_name, names, where="job")
     job = jobs[job_name]
-    gaps = _explained_gaps(job, result["end_s"])
+    gaps = _job_waits(job, result["end_s"])
     journal = result.get("journal")
     if not journal:
         # The network's share is all that can be told apart.
         waits = [
             ExplainedWait(segment, begin, end, network_s=end - ready) for segment, begin, ready, end in gaps
         ]
-        return ReplayExplanation(_explained_job_facts(job), waits, [], False)
+        return ReplayExplanation(_job_facts(job), waits, [], False)
     try:
         steps = _ExplainedSteps(journal)
         waits = [steps.wait(job_name, segment, begin, ready, end) for segment, begin, ready, end in gaps]
         evictions = [journal["t_s"][step] for step, name in journal["evictions"] if str(name) == job_name]
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise InvalidInput(f"the journal is broken: {error!r}", where="journal") from error
-    return ReplayExplanation(_explained_job_facts(job), waits, evictions, True)
+    return ReplayExplanation(_job_facts(job), waits, evictions, True)
 
 
-def _explained_job_facts(job: Mapping[str, Any]) -> dict[str, Any]:
+def _job_facts(job: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in job.items() if name != "segments"}
 
 
-def _explained_gaps(job: Mapping[str, Any], end_s: float) -> list[tuple[int, float, float, float]]:
-    """(segment, robot free, segment ready, segment started) of every wait."""
-    gaps, free = [], job["arrival_s"]
+def _job_waits(job: Mapping[str, Any], end_s: float) -> list[tuple[int, float, float, float]]:
+    """Every wait: its segment, and when the robot was free, the segment ready, and the segment started, seconds."""
+    waits, free_s = [], job["arrival_s"]
     for segment in job["segments"]:
-        if segment["start_s"] - free > MIN_WAIT_S:
-            gaps.append((segment["index"], free, max(free, segment["ready_s"]), segment["start_s"]))
-        free = segment["end_s"]
-    if job["outcome"] == "unfinished" and end_s > free:
-        gaps.append((len(job["segments"]), free, end_s, end_s))
-    return gaps
+        if segment["start_s"] - free_s > MIN_WAIT_S:
+            waits.append((segment["index"], free_s, max(free_s, segment["ready_s"]), segment["start_s"]))
+        free_s = segment["end_s"]
+    if job["outcome"] == "unfinished" and end_s > free_s:
+        waits.append((len(job["segments"]), free_s, end_s, end_s))
+    return waits
 
 
 class _ExplainedSteps:

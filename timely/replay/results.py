@@ -43,9 +43,9 @@ def build_replay_result(
 def _other_replay_options(options: ReplayOptions) -> dict[str, Any]:
     """The options that are not their default and have no entry of their own."""
     own = ("discipline", "mode", "profile", "seed")
-    changed = {field.name: getattr(options, field.name) for field in fields(options) if field.name not in own}
+    values = {field.name: getattr(options, field.name) for field in fields(options) if field.name not in own}
     defaults = ReplayOptions()
-    return {name: value for name, value in changed.items() if value != getattr(defaults, name)}
+    return {name: value for name, value in values.items() if value != getattr(defaults, name)}
 
 
 def replay_result_summary(records: Sequence[JobRecord], end_s: float) -> Result:

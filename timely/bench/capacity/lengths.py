@@ -23,7 +23,7 @@ class CapacityLengthDistribution:
             int(median * math.exp(sigma * draw.standard_normal()))
             for median, sigma in (self.prompt, self.answer)
         )
-        return limited_lengths(prompt, answer)
+        return clip_lengths(prompt, answer)
 
     @property
     def mean_prompt(self) -> float:
@@ -39,7 +39,7 @@ CODE = CapacityLengthDistribution((1095.0, 1.36), (16.3, 0.847))
 """Fitted to the logarithms of Azure's code trace of 2023."""
 
 
-def limited_lengths(prompt: int, answer: int) -> tuple[int, int]:
+def clip_lengths(prompt: int, answer: int) -> tuple[int, int]:
     """Both lengths, at least one token and at most what a server accepts."""
     return min(MAX_PROMPT_TOKENS, max(1, prompt)), min(MAX_ANSWER_TOKENS, max(1, answer))
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from timely.bench.capacity.lengths import limited_lengths, poisson_arrivals
+from timely.bench.capacity.lengths import clip_lengths, poisson_arrivals
 
 RATE_PERIOD_S = 120.0
 """The rate stays the same for so long; the traces' counts vary alike over windows of 10 to 120 s."""
@@ -52,7 +52,7 @@ class CapacityTraceLikeness:
                     int(np.interp(draw.random(), QUANTILES, tokens)) for tokens in (self.prompt, self.answer)
                 ]
                 if 0.0 <= arrival_s < seconds:
-                    requests.append((round(arrival_s, 6), *limited_lengths(*lengths)))
+                    requests.append((round(arrival_s, 6), *clip_lengths(*lengths)))
         return requests
 
 

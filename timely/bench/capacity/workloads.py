@@ -20,7 +20,7 @@ from timely.bench.capacity.lengths import (
     CONVERSATION,
     MAX_ANSWER_TOKENS,
     MAX_PROMPT_TOKENS,
-    limited_lengths,
+    clip_lengths,
     poisson_arrivals,
 )
 from timely.bench.capacity.made_up_traces import TRACE_LIKENESSES
@@ -173,7 +173,7 @@ def public_capacity_requests(name: str, data: str, seed: int, seconds: float) ->
     skip_s = (seed * 997.0) % max(1.0, span_s / speed - seconds)
     requests = ((time_s / speed - skip_s, prompt, answer) for time_s, prompt, answer in rows)
     return [
-        (round(time_s, 6), *limited_lengths(prompt, answer))
+        (round(time_s, 6), *clip_lengths(prompt, answer))
         for time_s, prompt, answer in requests
         if 0.0 <= time_s < seconds
     ]

@@ -54,7 +54,7 @@ class SimRobot(Robot):
     def failsafe(self, action: str, motion: Motion) -> None:
         """See ``Robot``: takes a second."""
         motion.sleep(1.0 / float(self.settings["speed"]))
-        self._world.recover(action)
+        self._world.apply_failsafe(action)
 
     def perform(self, call: SkillCall, motion: Motion) -> SkillValue:
         if call.skill in self._failing:

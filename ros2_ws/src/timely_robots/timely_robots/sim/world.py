@@ -118,7 +118,7 @@ class SimWorld:
         """The robot is off the ground, or holds something."""
         return self.position[2] > 0.0 or bool(self.holding)
 
-    def recover(self, action: str) -> None:
+    def apply_failsafe(self, action: str) -> None:
         """Change the world as a failsafe action does."""
         if action == "return":
             self.position[:] = [0.0, 0.0, 0.0]

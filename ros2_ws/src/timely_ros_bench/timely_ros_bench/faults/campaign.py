@@ -248,16 +248,16 @@ class FaultCampaign:
                 break
             self.observer.insist(errand_at_fault)
         self._strikes.repair(fault)
-        self._until(lambda: not self._pending(errands, fault), PENDING_TIMEOUT_S)
-        for errand in self._pending(errands, fault):
+        self._until(lambda: not self._open_errands(errands, fault), PENDING_TIMEOUT_S)
+        for errand in self._open_errands(errands, fault):
             self.observer.cancel(errand)
-        while not self._until(lambda: not self._pending(errands, fault), 5.0):
+        while not self._until(lambda: not self._open_errands(errands, fault), 5.0):
             if time.monotonic() - begin_s > TASK_LIMIT_S:
                 break
-            for errand in self._pending(errands, fault):
+            for errand in self._open_errands(errands, fault):
                 self.observer.insist(errand)
 
-    def _pending(self, errands: dict[str, FaultErrand], fault: Fault) -> list[FaultErrand]:
+    def _open_errands(self, errands: dict[str, FaultErrand], fault: Fault) -> list[FaultErrand]:
         return [errand for errand in errands.values() if self._end(errand, fault) is None]
 
     def _judge(
@@ -271,12 +271,12 @@ class FaultCampaign:
         who: str,
     ) -> str:
         """Judge whether one robot held in time; its task's end in words, empty if it was lost."""
-        unheard = any(
+        is_silent = any(
             one is not None and one.robot == name and one.kind in SILENT_FAULTS
             for one in (fault, fault.companion)
         )
         # A robot is at rest, and not holding, between a plan and the one that replaces it.
-        if not unheard and len(self.observer.plans.get(errand.task_id, ())) < 2:
+        if not is_silent and len(self.observer.plans.get(errand.task_id, ())) < 2:
             motions = fault_bench_log_motions(name, self.world.logs[name], begin_s)
             plan = fault_bench_plan_motions(name, errand.plans[0])
             died_s = self.world.killed_s.get(f"emulator of {name}", math.inf)
