@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -197,10 +198,8 @@ def test_every_line_of_a_fleet_in_json_has_its_robot_and_task(
         )
         assert stop["stop_id"]
         for robot in ("drone1", "drone2"):
-            stops = eventually(
-                lambda robot=robot: lines_with(robot=robot, message="stopped; call ~/reset to go on"),
-                "a driver never wrote its stop",
-            )
+            driver_stop = {"robot": robot, "message": "stopped; call ~/reset to go on"}
+            stops = eventually(partial(lines_with, **driver_stop), "a driver never wrote its stop")
             assert stops[0]["stop_id"]
     finally:
         program.close()

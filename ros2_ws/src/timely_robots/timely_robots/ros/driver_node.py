@@ -90,7 +90,7 @@ class DriverNode(ManagedRosNode):
         """Called with each order and its time on the monotonic clock, seconds; set it before configuring."""
         super().__init__(name, namespace=namespace, context=context, overrides=overrides)
         robot.log = self.get_logger()
-        ROS_LOGGER_FIELDS[robot.log.name] = {"robot": robot_name_of(self.get_namespace())}
+        ROS_LOGGER_FIELDS[self.get_logger().name] = {"robot": robot_name_of(self.get_namespace())}
         declare_ros_driver_parameters(self, robot)
         self.start_automatically()
         self._store = ros_driver_store(self, robot)

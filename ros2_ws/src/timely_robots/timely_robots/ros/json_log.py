@@ -2,9 +2,9 @@
 
 import argparse
 from collections.abc import Mapping
-from typing import Any
 
 from rclpy.impl.implementation_singleton import rclpy_implementation
+from rclpy.impl.logging_severity import LoggingSeverity
 
 from timely.core.json_log import LOG_FIELDS, JsonLogOutput, log_fields
 
@@ -28,11 +28,14 @@ def start_ros_json_log() -> None:
     """
     output, log_in_ros = JsonLogOutput(), rclpy_implementation.rclpy_logging_rcutils_log
 
-    def log(severity: Any, logger: str, message: str, *caller: Any) -> None:
-        output.written_ros_loggers.add(logger)
-        with log_fields({**ROS_LOGGER_FIELDS.get(logger, {}), **LOG_FIELDS.get({})}):
-            output.write(logger, severity.name, message)
+    def log(
+        severity: int, name: str, message: str, function_name: str, file_name: str, line_number: int
+    ) -> None:
+        output.written_ros_loggers.add(name)
+        with log_fields({**ROS_LOGGER_FIELDS.get(name, {}), **LOG_FIELDS.get({})}):
+            output.write(name, LoggingSeverity(severity).name, message)
         # A second line of the message would be taken for another one.
-        log_in_ros(severity, logger, " ".join(message.splitlines()), *caller)
+        message = " ".join(message.splitlines())
+        log_in_ros(severity, name, message, function_name, file_name, line_number)
 
     rclpy_implementation.rclpy_logging_rcutils_log = log
