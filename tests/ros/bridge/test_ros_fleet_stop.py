@@ -288,7 +288,7 @@ def test_a_reset_of_the_fleet_that_names_an_earlier_stop_changes_nothing(world: 
 
 
 def test_a_driver_that_the_middleware_cannot_reach_keeps_no_stop_from_the_others(
-    world: World, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     stopped = world.fleet.bridge.fleet_stop
 
@@ -300,7 +300,7 @@ def test_a_driver_that_the_middleware_cannot_reach_keeps_no_stop_from_the_others
         assert stopped.stop(0.5) == {"drone1": "unknown", "arm1": stopped.outcomes()["arm1"]}
         assert stopped.outcomes()["arm1"] in (StopFleet.Response.HALTED, StopFleet.Response.AT_REST)
     eventually(lambda: stopped.outcomes()["drone1"] != "unknown", "the stop was not repeated")
-    assert "handle is invalid" in capfd.readouterr().err
+    assert "handle is invalid" in caplog.text
 
 
 def test_an_answer_to_an_earlier_stop_acknowledges_no_later_one(
