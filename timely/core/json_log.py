@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import TextIO
+from typing import Any, TextIO
 
 LOG_FIELDS: ContextVar[Mapping[str, str | int]] = ContextVar("log fields")
 """What every line of a coroutine or a request has beside its own fields, such as ``task_id`` and ``trace_id``."""
@@ -83,17 +83,22 @@ class JsonLogOutput:
     Lines of loggers, also those of ROS 2, keep level and logger. A line ``timely: MESSAGE`` is an error of this logger,
     and all else one of the logger ``output``. JSON objects of children stay as they are.
 
+    Args:
+        redirects: False leaves what is printed past all loggers as it is. A process that crashes loses no text then.
+
     Attributes:
-        written_ros_loggers: loggers of ROS 2 whose lines are written by ``write``, so that their text is left out.
+        written_ros_loggers: loggers of ROS 2 whose lines are objects already, so that their text is left out.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, redirects: bool = True) -> None:
         self.written_ros_loggers: set[str] = set()
         self._sink = os.fdopen(os.dup(2), "w", encoding="utf-8")
         self._handler = _JsonLogHandler(self._sink)
         self._handler.setFormatter(JsonLogFormatter())
         logging.getLogger().addHandler(self._handler)
         logging.captureWarnings(True)
+        if not redirects:
+            return
         self._source, sink = os.pipe()
         self._point_output_at(sink)
         os.close(sink)
@@ -121,18 +126,23 @@ class JsonLogOutput:
         with os.fdopen(self._source, "rb") as lines:
             while line := lines.readline(MAX_LINE_BYTES):
                 # A progress bar rewrites its line.
-                text = line.decode(errors="replace").rstrip().rpartition("\r")[2]
-                if _is_json_object(text):
-                    self._handler.write(text)
-                elif line_parts := _TIMELY_ERROR.fullmatch(text) or _ROS_LINE.fullmatch(text):
-                    if line_parts[2] not in self.written_ros_loggers:
-                        self.write(line_parts[2], line_parts[1] or "ERROR", line_parts[3])
-                elif text:
-                    self.write("output", "INFO", text)
+                self.write_printed(line.decode(errors="replace").rstrip().rpartition("\r")[2])
+
+    def write_printed(self, text: str) -> None:
+        """Write a line that was printed, by this process or a child."""
+        if (fields := _json_object(text)) is not None:
+            self.written_ros_loggers.add(str(fields.get("logger")))
+            self._handler.write(text)
+        elif line_parts := _TIMELY_ERROR.fullmatch(text) or _ROS_LINE.fullmatch(text):
+            if line_parts[2] not in self.written_ros_loggers:
+                self.write(line_parts[2], line_parts[1] or "ERROR", line_parts[3])
+        elif text:
+            self.write("output", "INFO", text)
 
 
-def _is_json_object(text: str) -> bool:
+def _json_object(text: str) -> dict[str, Any] | None:
     try:
-        return isinstance(json.loads(text), dict)
+        value = json.loads(text)
     except (ValueError, RecursionError):
-        return False
+        return None
+    return value if isinstance(value, dict) else None

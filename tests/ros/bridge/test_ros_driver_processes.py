@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 from contextlib import ExitStack
 from pathlib import Path
@@ -106,3 +109,42 @@ def test_an_interrupted_start_waits_for_no_driver(monkeypatch: pytest.MonkeyPatc
     stop = threading.Event()
     stop.set()
     run_fleet._wait_for_bridge_drivers(bridge, processes, stop)
+
+
+CRASH = """
+import json, os, sys
+print(json.dumps({"logger": "drone1.driver", "message": "stopped"}))
+print("[WARN] [1.5] [drone1.driver]: stopped")
+print("[ERROR] [1.5] [rmw_fastrtps_cpp]: no memory", flush=True)
+os.write(2, b"terminate called\\n")
+os.abort()
+"""
+
+
+def test_in_json_the_last_words_of_a_driver_that_crashes_name_its_robot(tmp_path: Path) -> None:
+    """A vendor's library prints past all loggers before it ends the process."""
+    script = f"""
+import json, sys, time
+from pathlib import Path
+from fleet_world import a_fleet
+from timely_bridge.driver_processes import BridgeDriverProcesses
+from timely_robots.ros.json_log import start_ros_json_log
+processes = BridgeDriverProcesses(a_fleet(1, 0), Path({str(tmp_path)!r}), json_log=start_ros_json_log())
+process = processes._processes["drone1"]
+process.command = [sys.executable, "-c", {CRASH!r}]
+processes._start(process)
+process.child._process.wait()
+processes.close()
+"""
+    paths = os.pathsep.join(path for path in sys.path if path)
+    result = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True, text=True, timeout=START_S, env={**os.environ, "PYTHONPATH": paths}, check=True,
+    )  # fmt: skip
+    lines = [json.loads(line) for line in result.stderr.splitlines()]
+    entries = [(line["logger"], line["message"], line.get("robot")) for line in lines]
+    assert entries == [
+        ("drone1.driver", "stopped", None),
+        ("rmw_fastrtps_cpp", "no memory", "drone1"),
+        ("output", "terminate called", "drone1"),
+    ]

@@ -24,7 +24,7 @@ from lrtrace.errors import BadInput
 from lrtrace.profiles import load_robot_profile
 from timely.core.child_process import ChildProcess, core_module_command
 from timely.core.errors import InvalidInput, Unsupported
-from timely.core.json_log import log_fields
+from timely.core.json_log import JsonLogOutput, log_fields
 from timely_bridge.fleet import BridgeFleet, BridgeFleetRobot
 
 log = logging.getLogger(__name__)
@@ -66,7 +66,9 @@ class _BridgeDriverProcess:
     due_s: float | None = None
     restarts: int = 0
     copied_bytes: int = 0
-    """Of its log, on standard error."""
+    """Of its log."""
+    pid: int = 0
+    """Of the latest process."""
 
 
 class BridgeDriverProcesses:
@@ -75,7 +77,7 @@ class BridgeDriverProcesses:
     Args:
         folder: for parameter files and logs.
         ros_args: further arguments of every driver, after ``--ros-args``.
-        log_format: ``json`` writes the drivers' lines to standard error too.
+        json_log: gets the drivers' lines.
 
     Raises:
         InvalidInput: no such driver, profile, skill set or parameter, or an unusable setting. Unsupported: a
@@ -89,14 +91,14 @@ class BridgeDriverProcesses:
         *,
         domain_id: int | None = None,
         ros_args: Sequence[str] = (),
-        log_format: str = "text",
+        json_log: JsonLogOutput | None = None,
     ) -> None:
-        self._copies_logs = log_format == "json"
+        self._json_log = json_log
         self._environment = {} if domain_id is None else {"ROS_DOMAIN_ID": str(domain_id)}
         self._processes = {
             robot.name: _BridgeDriverProcess(
                 robot.name,
-                _bridge_driver_command(fleet, robot, folder, ros_args, log_format),
+                _bridge_driver_command(fleet, robot, folder, ros_args, json_log=json_log is not None),
                 folder / f"{robot.name}.log",
             )
             for robot in fleet.robots
@@ -150,18 +152,24 @@ class BridgeDriverProcesses:
         return clean
 
     def _copy_logs(self) -> None:
-        """Write the drivers' new lines to standard error. A driver itself would wait for a slow one."""
-        for process in self._processes.values() if self._copies_logs else ():
+        """Copy the drivers' new lines to the log. A driver itself would wait for a slow terminal."""
+        if self._json_log is None:
+            return
+        for process in self._processes.values():
             with contextlib.suppress(OSError), process.log.open("rb") as file:
                 file.seek(process.copied_bytes)
                 lines, end, _ = file.read().rpartition(b"\n")
-                process.copied_bytes += os.write(2, lines + end)
+                process.copied_bytes += len(lines + end)
+                with log_fields({"robot": process.robot, "pid": process.pid}):
+                    for line in lines.decode(errors="replace").splitlines():
+                        self._json_log.write_printed(line)
 
     def _start(self, process: _BridgeDriverProcess) -> None:
         where = f"driver of {process.robot}"
         process.child = child = ChildProcess(
             where, process.command, self._environment, log=process.log
         ).start()
+        process.pid = child.pid
         with contextlib.suppress(OSError):
             # Until it is ready, a driver takes no precedence over those that move a robot.
             os.setpriority(os.PRIO_PROCESS, child.pid, max(0, os.getpriority(os.PRIO_PROCESS, 0)))
@@ -215,7 +223,7 @@ def bridge_robot_class(robot: BridgeFleetRobot) -> type[Robot]:
 
 
 def _bridge_driver_command(
-    fleet: BridgeFleet, robot: BridgeFleetRobot, folder: Path, ros_args: Sequence[str], log_format: str
+    fleet: BridgeFleet, robot: BridgeFleetRobot, folder: Path, ros_args: Sequence[str], *, json_log: bool
 ) -> list[str]:
     kind = bridge_robot_class(robot)
     settings = {setting.name for setting in kind.SETTINGS}
@@ -228,7 +236,8 @@ def _bridge_driver_command(
     values = {**fleet.driver_parameters(robot), "autostart": True}
     file = folder / f"{robot.name}.yaml"
     file.write_text(json.dumps({f"/{robot.name}/driver": {"ros__parameters": values}}))  # JSON is YAML
-    arguments = ["--kind", robot.driver, "--robots", robot.name, "--log-format", log_format]
+    arguments = ["--kind", robot.driver, "--robots", robot.name]
+    arguments += ["--log-format", "json", "--print-text"] if json_log else []
     arguments += ["--ros-args", "--params-file", str(file)]
     arguments += [item for item in ros_args if item != "--ros-args"]
     return core_module_command("timely_robots.main", arguments, python=bridge_driver_python(robot.driver))

@@ -188,8 +188,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     add_ros_log_option(parser)
     options = parser.parse_args(argv[:at])
-    if options.log_format == "json":
-        start_ros_json_log()
+    json_log = start_ros_json_log() if options.log_format == "json" else None
     stop = core_stop_event(with_parent=options.until_stdin_closes)
     clean_shared_memory()
     try:
@@ -214,7 +213,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     Path(folder),
                     domain_id=options.domain_id,
                     ros_args=argv[at:],
-                    log_format=options.log_format,
+                    json_log=json_log,
                 )
             running = start_bridge_fleet(
                 fleet,

@@ -27,9 +27,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--kind", default="sim", help=f"one of: {', '.join(ROBOTS)}; or module:class")
     parser.add_argument("--robots", nargs="+", metavar="NAME", help="namespaces of the drivers")
     add_ros_log_option(parser)
+    # For a parent that makes objects of the other lines (``timely_fleet``).
+    parser.add_argument("--print-text", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(argv[:at])
     if options.log_format == "json":
-        start_ros_json_log()
+        start_ros_json_log(redirects=not options.print_text)
     stop = core_stop_event(with_parent=False)
     context = None
     drivers: list[DriverNode] = []

@@ -21,12 +21,15 @@ def add_ros_log_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def start_ros_json_log() -> None:
+def start_ros_json_log(*, redirects: bool = True) -> JsonLogOutput:
     """Make every line of this process and its children a JSON object on standard error (``JsonLogOutput``).
 
     Python's lines of nodes have ``LOG_FIELDS`` and ``ROS_LOGGER_FIELDS``, which ROS 2 would lose.
+
+    Args:
+        redirects: as for ``JsonLogOutput``.
     """
-    output, log_in_ros = JsonLogOutput(), rclpy_implementation.rclpy_logging_rcutils_log
+    output, log_in_ros = JsonLogOutput(redirects=redirects), rclpy_implementation.rclpy_logging_rcutils_log
 
     def log(
         severity: int, name: str, message: str, function_name: str, file_name: str, line_number: int
@@ -39,3 +42,4 @@ def start_ros_json_log() -> None:
         log_in_ros(severity, name, message, function_name, file_name, line_number)
 
     rclpy_implementation.rclpy_logging_rcutils_log = log
+    return output
