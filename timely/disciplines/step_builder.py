@@ -26,6 +26,7 @@ class StepBuilder:
 
     __slots__ = (
         "_adapters",
+        "_bars",
         "_encoder_budget",
         "_encoder_cache",
         "_encoder_keys",
@@ -67,6 +68,8 @@ class StepBuilder:
         self._evicted_rows: set[int] = set()
         self._members: set[int] = set()
         self._adapters: set[int] = set()
+        self._bars = limits.defers_prompts or limits.encoder is not None or limits.max_adapters is not None
+        """Rows may be barred; asked for every candidate."""
         self._encoder_budget = limits.encoder.budget if limits.encoder is not None else 0
         self._encoder_cache = limits.encoder.cache if limits.encoder is not None else 0
         self._encoder_keys: set[str] = set()
@@ -107,6 +110,8 @@ class StepBuilder:
 
     def is_barred(self, row: int) -> bool:
         """The step defers prompts, may use no further LoRA adapter, or has no room in the encoder for the row."""
+        if not self._bars:
+            return False
         if self.limits.defers_prompts and self.table.prefill_left[row] > 1:
             return True
         if self.limits.encoder is not None and self.table.prefill_left[row] and not self._encode(row, 1)[0]:
@@ -120,7 +125,7 @@ class StepBuilder:
 
     def tokens_for(self, row: int) -> int:
         """Tokens the row would compute in this step: one to decode, else its prompt chunk (0: no room)."""
-        left = int(self.table.prefill_left[row])
+        left = self.table.prefill_left.item(row)
         share = self._share(left)
         return self._encode(row, share)[0] if left and self.limits.encoder is not None else share
 
@@ -159,7 +164,7 @@ class StepBuilder:
         if self.full or row in self._evicted_rows or row in self._members or self.is_barred(row):
             return False
         table, limits = self.table, self.limits
-        left = int(table.prefill_left[row])
+        left = table.prefill_left.item(row)
         share = self._share(left)
         if tokens is not None and tokens < share:
             share = tokens
@@ -168,7 +173,7 @@ class StepBuilder:
             share, inputs = self._encode(row, share)
         if share <= 0:
             return False
-        resident = bool(table.resident[row])
+        resident = table.resident.item(row)
         ends = row in limits.ending_rows
         new_blocks = 0 if ends else self._blocks_needed(row, share, resident)
         room = new_blocks if resident else new_blocks + limits.headroom_blocks
@@ -183,8 +188,8 @@ class StepBuilder:
             self.budget -= share + limits.drafter_tokens
             self.prefill_tokens += share
         elif not ends:
-            self.budget -= 1 + limits.drafter_tokens + int(table.draft_tokens[row])
-            self.context_tokens += int(table.context_tokens[row])
+            self.budget -= 1 + limits.drafter_tokens + table.draft_tokens.item(row)
+            self.context_tokens += table.context_tokens.item(row)
         if limits.max_adapters is not None and table.adapter[row]:
             self._adapters.add(int(table.adapter[row]))
         for item in inputs:
@@ -261,11 +266,15 @@ class StepBuilder:
     def _blocks_needed(self, row: int, share: int, resident: bool) -> int:
         table, block = self.table, self.limits.block_tokens
         if resident:
-            reach = int(table.context_tokens[row]) + share
-            return max(0, -(-reach // block) - int(table.blocks[row]))
-        return int(self._admission_blocks(row))
+            reach = table.context_tokens.item(row) + share
+            return max(0, -(-reach // block) - table.blocks.item(row))
+        # As for many rows at once, which takes several times as long for one.
+        reach = min(
+            table.prompt_tokens.item(row) + table.output_tokens.item(row) + 1, table.end_tokens.item(row) - 1
+        )
+        return max(-(-reach // block) - table.shared_blocks.item(row), 0)
 
-    def _admission_blocks(self, rows: Rows | int) -> Ints:
+    def _admission_blocks(self, rows: Rows) -> Ints:
         """KV blocks that admissions of these rows take, beside those that others hold.
 
         An admission asks for the whole context, since half-admitted prompts would deadlock on each other's blocks.

@@ -85,8 +85,8 @@ class HashEmbedder:
         if at.size == 0:
             return
         # A word begins where the byte before it is none of a word.
-        first = np.concatenate(([0], (np.diff(at) > 1).nonzero()[0] + 1))
-        lengths = np.diff(first, append=at.size)
+        bounds = np.concatenate(([0], (at[1:] - at[:-1] > 1).nonzero()[0] + 1, [at.size]))
+        first, lengths = bounds[:-1], bounds[1:] - bounds[:-1]
         # The place of each byte within its word picks its multiplier.
         place = np.minimum(np.arange(at.size) - np.repeat(first, lengths), _LONGEST_WORD - 1)
         hashes = np.add.reduceat(data[at] * self._powers[place], first, dtype=np.uint32)

@@ -175,9 +175,11 @@ class WeightedTardiness(KeyedDiscipline):
         prefill = table.prefill_left[every]
         due_s, ert_s, expected_tokens = table.due_s[every], table.ert_s[every], table.rank[every]
         # A plan's segment beyond what was expected is about to end, as its skill set bounds it; an answer is not.
-        least = np.where(table.whole_answer[every], self._segments.beyond_tokens, 1.0)
         tokens_left = expected_tokens - table.segment_tokens[every]
-        tokens_left = np.where(tokens_left >= 1.0, tokens_left, least)
+        beyond = table.whole_answer[every] & (tokens_left < 1.0)
+        tokens_left = np.maximum(tokens_left, 1.0)
+        if np.count_nonzero(beyond):
+            tokens_left[beyond] = self._segments.beyond_tokens
         alpha, plain = table.alpha[every], table.plain[every]
         first = table.segment[every] == 0
         is_first, is_urgent = first & ~plain, ert_s < URGENT_ERT_S
@@ -185,10 +187,13 @@ class WeightedTardiness(KeyedDiscipline):
         weight = np.maximum(-alpha, FLAT_WEIGHT)
         allowed_s = ert_s * first
         # Ordinary requests join the steps of these as far as their slack allows.
-        others = self._count_active(table, limits, ordinary=False)
+        others = self._count_active(table, limits)
         heeded_step_s = alone_s + sequence_s * max(0, others - 1)
-        is_heeded = weight > self.STEP.HEEDED_WEIGHT
-        ahead_s = prefill_s + np.where(is_heeded, heeded_step_s, step_s) * tokens_left
+        if heeded_step_s == step_s or self.STEP.HEEDED_WEIGHT < FLAT_WEIGHT:
+            ahead_s = prefill_s + heeded_step_s * tokens_left
+        else:
+            is_heeded = weight > self.STEP.HEEDED_WEIGHT
+            ahead_s = prefill_s + np.where(is_heeded, heeded_step_s, step_s) * tokens_left
         if recent_s := self._first_segment_step_s():
             # Prompts of others join the steps after this one.
             further_s = max(step_s, recent_s) * (tokens_left - 1.0)
@@ -274,18 +279,14 @@ class WeightedTardiness(KeyedDiscipline):
         """A step with one sequence, what one more adds to it, and a step of the present pool, seconds."""
         alone_s = limits.speed.step_s(1, 0)
         sequence_s = max(0.0, limits.speed.step_s(2, 0) - alone_s)
-        pool = cls._count_active(table, limits, ordinary=True)
+        pool = min(int(np.count_nonzero(table.active)), limits.max_batch)
         return alone_s, sequence_s, alone_s + sequence_s * max(0, pool - 1)
 
     @staticmethod
-    def _count_active(table: JobTable, limits: StepLimits, *, ordinary: bool) -> int:
-        """Sequences of a step with the present pool.
-
-        Args:
-            ordinary: with the ordinary requests. Where requests have priorities, those count always.
-        """
+    def _count_active(table: JobTable, limits: StepLimits) -> int:
+        """Sequences of a step with the present pool, without ordinary requests unless there are priorities."""
         rows = table.active.nonzero()[0]
-        if not ordinary and not table.priority.any():
+        if not np.count_nonzero(table.priority):
             rows = rows[
                 ~(
                     table.plain[rows]

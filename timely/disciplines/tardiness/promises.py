@@ -142,7 +142,8 @@ def tardiness_queue_prompts(
     order = places[np.argsort(-weight[places], kind="stable")]
     tokens, steps = _tardiness_prompts_ahead(prompts[order], budget)
     slack_s[order] -= prompt_token_s * tokens + step_s * steps
-    ends = (np.diff(weight[order]).nonzero()[0] + 1).tolist()
+    sorted_weight = weight[order]
+    ends = ((sorted_weight[1:] != sorted_weight[:-1]).nonzero()[0] + 1).tolist()
     queues = [order[begin:end] for begin, end in pairwise([0, *ends, len(order)])]
     for queue in queues:
         slack_s[queue] = np.minimum.accumulate(slack_s[queue][::-1])[::-1]

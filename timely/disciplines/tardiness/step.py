@@ -84,6 +84,7 @@ class TardinessStep:
         "_decoding",
         "_decoding_place",
         "_delay_s",
+        "_has_ordinary",
         "_heeded_cost",
         "_is_shared",
         "_longest_tokens",
@@ -119,6 +120,8 @@ class TardinessStep:
         self._all = TardinessDelayCost(rules.EARLY_SHARE)
         self._heeded_cost = TardinessDelayCost(rules.EARLY_SHARE)
         """Members that an ordinary request has to heed."""
+        self._has_ordinary = bool(np.count_nonzero(numbers.ordinary))
+        """There are ordinary requests; without any nothing reads what they would have to heed."""
         self._promises = TardinessPromises(builder, numbers)
         self._refusals = 0
         """Prompts refused in a row."""
@@ -197,18 +200,24 @@ class TardinessStep:
             self._fill_piece(places[at : at + PIECE])
 
     def _fill_piece(self, places: Rows) -> None:
-        builder, numbers = self._builder, self._numbers
+        builder, numbers, promises = self._builder, self._numbers, self._promises
         table, rows = builder.table, numbers.rows[places]
+        prompts = table.prefill_left[rows]
+        if self._refusals >= MAX_PROMPT_REFUSALS:
+            # No prompt is considered before one of those joins that decode.
+            decoding = (prompts == 0).nonzero()[0]
+            if not decoding.size:
+                return
+            begin = int(decoding[0])
+            places, rows, prompts = places[begin:], rows[begin:], prompts[begin:]
         columns = (
-            rows, table.prefill_left[rows], table.resident[rows], numbers.left_tokens[places],
+            rows, prompts, table.resident[rows], numbers.left_tokens[places],
             numbers.work_s[places], numbers.weight[places], numbers.slack_s[places], numbers.plain[places],
             numbers.ordinary[places], table.context_tokens[rows], table.segment[rows],
         )  # fmt: skip
         for row, prompt, resident, left, work, weight, own_slack_s, plain, ordinary, context, segment in zip(
             *(column.tolist() for column in columns), strict=True
         ):
-            if builder.full:
-                return
             self._decoding_place += not prompt
             if not resident and max(segment, ordinary) >= self._closed_from:
                 continue
@@ -219,15 +228,16 @@ class TardinessStep:
             tokens, own_s = self._share(row, prompt, left, weight, own_slack_s, plain=plain)
             if not tokens:
                 continue
-            mixing_s = self._mixing_s(prompt, 0 if prompt else context)
+            mixes = prompt or builder.prefill_tokens
+            mixing_s = self._mixing_s(prompt, 0 if prompt else context) if mixes else 0.0
             delay_s, slack = own_s + mixing_s, own_slack_s - mixing_s
-            costs = self._costs(ordinary=ordinary)
-            room_s = self._promises.room_s(weight, row, slack) - self._delay_s
+            costs = self._costs() if ordinary else self._all
+            room_s = promises.room_s(weight, row, slack) - self._delay_s if promises.hold else math.inf
             breaks = delay_s > room_s
             if breaks or (
                 self._rules.PROTECT
                 and builder.rows
-                and not self._promises.presses(row, slack)
+                and not promises.presses(row, slack)
                 and not self._is_worth(costs, delay_s, weight, slack, work)
             ):
                 tokens = self._fitting(costs, tokens, room_s, mixing_s) if prompt and self._rules.CHUNK else 0
@@ -241,17 +251,17 @@ class TardinessStep:
                 self._refusals = 0
                 self._cuts |= tokens < prompt
                 self._join(delay_s, weight, slack, work, left, plain=plain, ordinary=ordinary)
-                self._promises.join(row, own_s, tokens)
+                promises.join(row, own_s, tokens)
+                if builder.full:
+                    return
             elif not resident or builder.is_evicted(row):
                 # Nothing less important may take the room that this job waits for, but plans that have begun keep no
                 # new task out. An answer would keep the room for long, so they do keep it out. Resident jobs go on.
                 self._closed_from = min(self._closed_from, segment, 1)
                 self.limited_by = self.limited_by or "memory"
 
-    def _costs(self, *, ordinary: bool) -> TardinessDelayCost:
-        """What delays cost those members that a candidate has to heed."""
-        if not ordinary:
-            return self._all
+    def _costs(self) -> TardinessDelayCost:
+        """What delays cost those members that an ordinary candidate has to heed."""
         builder = self._builder
         step_s = builder.limits.speed.step_s(len(builder.rows), 0)
         self._heeded_cost.wait_share = min(1.0, step_s / self._numbers.step_s)
@@ -312,7 +322,7 @@ class TardinessStep:
         if already_s + float(delays.sum()) > self._promises.room_s(float(weights.min())):
             return 0
         if ordinary:
-            count = self._costs(ordinary=True).worth_together(
+            count = self._costs().worth_together(
                 delays, weights, slacks - already_s, -slacks - works, already_s
             )
             if count == 0:
@@ -328,7 +338,7 @@ class TardinessStep:
             self._all.join_together(
                 slacks[:count], own_delays[:count], weights[:count], works[:count], plain[:count]
             )
-        if not ordinary:
+        if self._has_ordinary and not ordinary:
             steep = weights > self.HEEDED_WEIGHT
             self._heeded_cost.join_together(
                 slacks[steep], own_delays[steep], weights[steep], works[steep], plain[steep]
@@ -369,10 +379,10 @@ class TardinessStep:
             room_s: delay that breaks no promise, seconds.
             mixing_s: delay that the first of these tokens causes, seconds.
         """
-        room_s = min(room_s, costs.room_s(self._delay_s)) - mixing_s
+        costs.settle(self._delay_s)
         if costs.late_weight > 0.0:
             return 0
-        room = room_s / self._numbers.prompt_token_s
+        room = (min(room_s, costs.room_s(self._delay_s)) - mixing_s) / self._numbers.prompt_token_s
         return int(min(float(tokens), room)) if room >= MIN_CHUNK_TOKENS else 0
 
     def _join(
@@ -391,7 +401,7 @@ class TardinessStep:
         if slack_s == math.inf or (ordinary and not self.PROTECTS_ORDINARY):
             return  # no delay costs it anything
         self._all.join(slack_s, delay_s, already_s, weight, work_s, plain=plain)
-        if not ordinary and weight > self.HEEDED_WEIGHT:
+        if self._has_ordinary and not ordinary and weight > self.HEEDED_WEIGHT:
             self._heeded_cost.join(slack_s, delay_s, already_s, weight, work_s, plain=plain)
         if not (ordinary or plain):
             self._longest_tokens = max(self._longest_tokens, left_tokens)

@@ -137,6 +137,8 @@ class Timely(WeightedTardiness):
         """In the step that is composed, requests without a deadline start in the order of their arrival."""
         self._oldest: Job | None = None
         """The request without a deadline that waited for longest when last looked for."""
+        self._known_needs: tuple[Rows, Needs] | None = None
+        """Rows and their needs that this decision has computed already."""
 
     @classmethod
     def with_predictor(cls, path: Path) -> Self:
@@ -215,7 +217,9 @@ class Timely(WeightedTardiness):
         for mean in self._means:
             mean.advance(limits.now)
         self._by_arrival = self._may_go_by_arrival(table, limits.now)
-        return super().compose(table, limits)
+        plan = super().compose(table, limits)
+        self._known_needs = None
+        return plan
 
     def _may_go_by_arrival(self, table: JobTable, now: float) -> bool:
         """Whether requests without a deadline start as in vLLM: nothing is said of them, and the queue is short."""
@@ -252,6 +256,7 @@ class Timely(WeightedTardiness):
         rows = self._waiting.rows(table, runnable, limits.now, lambda: self._numbers(table, limits).index)
         rows = runnable.nonzero()[0] if rows is None else rows[runnable[rows]]
         needs = self._needs(table, limits, rows, self._step_times_s(table, limits)[2])
+        self._known_needs = rows, needs
         index = needs.weight / needs.use_s
         decodes = table.resident[rows] & (table.prefill_left[rows] == 0)
         decoding, others = rows[decodes], rows[~decodes]
@@ -309,6 +314,8 @@ class Timely(WeightedTardiness):
 
     def _needs(self, table: JobTable, limits: StepLimits, rows: Rows, step_s: float) -> Needs:
         """What the index of rows without a deadline follows from; ``step_s`` is a step of the present pool."""
+        if self._known_needs is not None and np.array_equal(self._known_needs[0], rows):
+            return self._known_needs[1]
         requests = self._requests
         places = requests.places(table, rows)
         a_round = requests.tokens_a_round(places)

@@ -88,7 +88,7 @@ def timely_step_slots(table: JobTable, limits: StepLimits) -> float:
     """Places of a step that decode, if all have as many drafts as those that decode now."""
     drafts = table.draft_tokens[table.prefill_left == 0]
     own_tokens = 1.0 + limits.drafter_tokens
-    tokens = limits.token_budget / (own_tokens + float(drafts.mean() if drafts.size else 0.0))
+    tokens = limits.token_budget / (own_tokens + int(drafts.sum()) / max(1, drafts.size))
     return float(max(1, min(limits.max_batch, limits.max_resident, tokens)))
 
 

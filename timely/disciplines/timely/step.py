@@ -91,7 +91,7 @@ class TimelyStep(TardinessStep):
         ordinary: bool,
     ) -> None:
         super()._join(delay_s, weight, slack_s, work_s, left_tokens, plain=plain, ordinary=ordinary)
-        if not ordinary and slack_s < math.inf:
+        if self._has_ordinary and not ordinary and slack_s < math.inf:
             self._delayed_members.join(slack_s + delay_s, weight, work_s, math.inf if plain else left_tokens)
 
     def _add_group(self, places: Rows, *, ordinary: bool) -> int:
@@ -99,6 +99,8 @@ class TimelyStep(TardinessStep):
             self._add_answers(places)
             return len(places)
         count = super()._add_group(places, ordinary=False)
+        if not self._has_ordinary:
+            return count
         numbers, members = self._numbers, places[:count]
         columns = (numbers.slack_s, numbers.weight, numbers.work_s, numbers.left_tokens, numbers.plain)
         for slack_s, weight, work_s, left, plain in zip(
