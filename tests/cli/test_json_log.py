@@ -136,7 +136,13 @@ def line_with(log: Callable[[], Lines], text: str) -> dict[str, Any]:
 def test_every_line_of_a_server_is_an_object(log: Callable[[], Lines]) -> None:
     url = line_with(log, "serving on ")["message"].split()[2]
     with httpx.Client(base_url=url) as client:
-        plan = {"skill_set": "drone", "task": "Fly around.", "id": "one", "traceparent": TRACEPARENT}
+        plan = {
+            "skill_set": "drone",
+            "task": "Fly around.",
+            "id": "one",
+            "agent": "drone1",
+            "traceparent": TRACEPARENT,
+        }
         with client.stream("POST", "/v1/tasks", json=plan) as stream:
             next(stream.iter_lines())
             order = {"urgency": 4, "operator": "jane", "reason": "test"}
@@ -147,7 +153,8 @@ def test_every_line_of_a_server_is_an_object(log: Callable[[], Lines]) -> None:
     assert all(line.keys() >= KEYS for line in log())
     override = line_with(log, "urgency of one")
     assert (override["level"], override["logger"]) == ("WARNING", "timely.server.tasks.recorder")
-    assert (override["task_id"], override["trace_id"]) == ("one", TRACE_ID)
+    ids = {"task_id": "one", "robot": "drone1", "trace_id": TRACE_ID}
+    assert ids.items() <= override.items()
     invalid = line_with(log, "Invalid HTTP request")
     assert (invalid["logger"], "task_id" in invalid) == ("uvicorn.error", False)
 
