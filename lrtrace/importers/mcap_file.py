@@ -32,7 +32,7 @@ def import_mcap(path: str | Path, *more: str | Path) -> list[ImportedTask]:
     """
     recording = _ImportedRecording(Path(path))
     for part in (recording.path, *map(Path, more)):
-        for topic, kind, at_s, message in _imported_mcap_messages(part, frozenset(recording.handlers)):
+        for topic, kind, at_s, message in _read_mcap_messages(part, frozenset(recording.handlers)):
             try:
                 recording.handlers[kind](topic, at_s, message)
             except (AttributeError, TypeError) as error:
@@ -42,7 +42,7 @@ def import_mcap(path: str | Path, *more: str | Path) -> list[ImportedTask]:
     return recording.finish()
 
 
-def _imported_mcap_messages(path: Path, kinds: frozenset[str]) -> Iterator[tuple[str, str, float, Any]]:
+def _read_mcap_messages(path: Path, kinds: frozenset[str]) -> Iterator[tuple[str, str, float, Any]]:
     """(topic, type without package, log time in seconds, message) of every message of these types, in file order."""
     try:
         from mcap.reader import NonSeekingReader

@@ -312,12 +312,12 @@ class EngineController:
         self.recomputed_tokens += tokens
 
     def finish(self, job_id: JobId, outcome: str, now: float) -> Job | None:
-        """The generation is over, for whatever reason; None when it is not live."""
+        """End a job with any outcome and return it; None if it is not live."""
         jobs = self.finish_together({job_id: outcome}, now)
         return jobs[0] if jobs else None
 
     def finish_together(self, outcomes: Mapping[Any, str], now: float) -> list[Job]:
-        """``finish`` for several jobs at once; those that were live."""
+        """``finish`` for several jobs at once; returns those that were live."""
         jobs = [self.table[job_id] for job_id in outcomes if job_id in self.table]
         for job in jobs:
             job.outcome = outcomes[job.job_id]

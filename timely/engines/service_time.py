@@ -169,7 +169,7 @@ class EngineServiceTime:
         return ResponsePrediction(forecast_s * math.exp(middle), max(forecast_s * math.exp(upper), least_s))
 
     def _correction(self, urgent: bool, forecast_s: float, now: float) -> tuple[float, float]:
-        """Median and upper quantile of the ratios of like tasks, logarithms."""
+        """Median and upper quantile of the logarithms of measured over predicted times of similar tasks."""
         bucket = _engine_service_bucket(forecast_s)
         near = min(
             (key for key, ratios in self._ratios.items() if key[0] == urgent and len(ratios) >= LEAST_RATIOS),

@@ -305,7 +305,7 @@ class ServerStopLatch:
         return names, is_saved
 
     def follower_robot(self, token: str, agent: str) -> BridgeRobot:
-        """The robot that the reader of a stream with it acknowledges.
+        """The robot that a bridge acknowledges; the token is of the bridge's open stream, which must have the robot.
 
         Raises:
             NotAllowed: the token is of no such stream.

@@ -83,7 +83,7 @@ class TaskQuarantine:
 
 
 def _is_task_parked(task: Task, now: float) -> bool:
-    """Nothing is computed for a task whose robot is busy or looks for a value."""
+    """Whether nothing is computed for a task, because its robot is busy or looks for a value."""
     if not task.track.segments:
         return False
     return task.awaits_value or task.track.end_s - now > BUSY_S

@@ -117,7 +117,7 @@ class TaskTable:
         return len(self.generating()) + sum(place.generations for place in self._places.values())
 
     def live_of(self, owner: str) -> int:
-        """Generations of a principal."""
+        """How many generations of a principal count now."""
         places = sum(place.generations for place in self._places.values() if place.owner == owner)
         return places + sum(task.owner == owner for task in self.generating())
 

@@ -169,7 +169,7 @@ class BridgeGoalJournal:
         replaces: dict[str, Any] | None = None,
         before: BridgeTimeline | None = None,
     ) -> None:
-        """A plan of a goal begins. Nothing is written if it is in the journal.
+        """Record that a plan of a goal begins, unless the journal has the plan.
 
         Args:
             request: of the goal, as ROS 2 encodes it.
@@ -189,7 +189,7 @@ class BridgeGoalJournal:
         self._add(goal, line)
 
     def begin(self, goal: str, task_id: str, session: int) -> None:
-        """The first segment of a plan is about to be sent to the driver of this session."""
+        """Record that the first segment of a plan is about to be sent to the driver of this session."""
         self._add(goal, {"goal": goal, "task": task_id, "began": session})
 
     def finish(self, goal: str, task_id: str, segment: int, execution: SegmentExecution) -> None:
@@ -199,7 +199,7 @@ class BridgeGoalJournal:
         )
 
     def cancel(self, goal: str) -> None:
-        """A goal is being ended on request; another life of the bridge must not go on with it."""
+        """Record that a goal is ended on request, so that no later start of the bridge continues it."""
         self._add(goal, {"goal": goal, "cancelled": True})
 
     def end(self, goal: str) -> None:

@@ -201,7 +201,7 @@ class SegmentExecutor:
         return True
 
     def take_action_problem(self) -> str:
-        """Why the last failsafe action did not succeed, once; empty if it did or still runs."""
+        """Return and clear why the last failsafe action failed; empty if it succeeded or still runs."""
         problem, self._action_problem = self._action_problem, ""
         return problem
 

@@ -66,10 +66,10 @@ def fault_bench_dds_udp_only() -> dict[str, str]:
 
 
 class FaultDdsCut:
-    """The switches of one program.
+    """Cuts one program off: from datagrams, from its disk or from the true time.
 
     Args:
-        state: folder of the files that a disk which hangs does not write.
+        state: folder of the program's state, whose writes wait while its disk hangs.
     """
 
     def __init__(self, library: Path, file: Path, domain: int, state: Path) -> None:
