@@ -331,7 +331,7 @@ class WeightedTardiness(KeyedDiscipline):
             )
         if not self._utilities and (plan := self._compose_ordinary(table, limits, runnable, count)):
             return plan
-        rows = self._waiting.rows(table, runnable, now, lambda: self._numbers(table, limits).index)
+        rows = self._considered_rows(table, limits, runnable)
         numbers = self._numbers(table, limits, rows)
         ready = runnable if rows is None else runnable[rows]
         order = self._order(table, numbers, ready.nonzero()[0])
@@ -357,6 +357,10 @@ class WeightedTardiness(KeyedDiscipline):
         self._settle(builder, step, all_join=all_join)
         builder.worth = None  # builder and step would stay until a garbage collection
         return plan
+
+    def _considered_rows(self, table: JobTable, limits: StepLimits, runnable: np.ndarray) -> Rows | None:
+        """Rows that the step considers, in order; None: all."""
+        return self._waiting.rows(table, runnable, limits.now, lambda: self._numbers(table, limits).index)
 
     def _begin_step(
         self, builder: StepBuilder, numbers: TardinessJobNumbers, parked_slack_s: float

@@ -106,7 +106,11 @@ class TardinessArrivalOrder:
         """The job waits: the newest of all, or one that has lost its KV cache."""
         if len(self._jobs) > 2 * len(job.table) + ALL:
             self._jobs = [(number, other) for number, other in self._jobs if other.row >= 0]
-        insort(self._jobs, (int(job.table.sequence[job.row]), job), key=itemgetter(0))
+        number = int(job.table.sequence[job.row])
+        if not self._jobs or number >= self._jobs[-1][0]:
+            self._jobs.append((number, job))
+        else:
+            insort(self._jobs, (number, job), key=itemgetter(0))
 
     def first(self, table: JobTable, waiting: np.ndarray, most: int) -> list[int]:
         """Rows of the first waiting jobs, at most so many.

@@ -137,8 +137,8 @@ class Timely(WeightedTardiness):
         """In the step that is composed, requests without a deadline start in the order of their arrival."""
         self._oldest: Job | None = None
         """The request without a deadline that waited for longest when last looked for."""
-        self._known_needs: tuple[Rows, Needs] | None = None
-        """Rows and their needs that this decision has computed already."""
+        self._known_needs: tuple[Rows | None, Rows, Needs] | None = None
+        """What this decision has computed already: the rows considered, the runnable ones, and their needs."""
 
     @classmethod
     def with_predictor(cls, path: Path) -> Self:
@@ -253,10 +253,10 @@ class Timely(WeightedTardiness):
             return super()._ordinary_order(table, limits, runnable)
         if (table.resident & ~runnable).any():
             return None
-        rows = self._waiting.rows(table, runnable, limits.now, lambda: self._numbers(table, limits).index)
-        rows = runnable.nonzero()[0] if rows is None else rows[runnable[rows]]
+        considered = self._considered_rows(table, limits, runnable)
+        rows = runnable.nonzero()[0] if considered is None else considered[runnable[considered]]
         needs = self._needs(table, limits, rows, self._step_times_s(table, limits)[2])
-        self._known_needs = rows, needs
+        self._known_needs = considered, rows, needs
         index = needs.weight / needs.use_s
         decodes = table.resident[rows] & (table.prefill_left[rows] == 0)
         decoding, others = rows[decodes], rows[~decodes]
@@ -270,6 +270,11 @@ class Timely(WeightedTardiness):
         # In the same order at each step, so that the engine has nothing to sort.
         turns = self._requests.turns[self._requests.places(table, decoding)]
         return decoding[np.argsort(turns, kind="stable")], others.tolist()
+
+    def _considered_rows(self, table: JobTable, limits: StepLimits, runnable: np.ndarray) -> Rows | None:
+        if self._known_needs is not None:
+            return self._known_needs[0]
+        return super()._considered_rows(table, limits, runnable)
 
     def _numbers(self, table: JobTable, limits: StepLimits, rows: Rows | None = None) -> TardinessJobNumbers:
         if not self._requests:
@@ -314,8 +319,8 @@ class Timely(WeightedTardiness):
 
     def _needs(self, table: JobTable, limits: StepLimits, rows: Rows, step_s: float) -> Needs:
         """What the index of rows without a deadline follows from; ``step_s`` is a step of the present pool."""
-        if self._known_needs is not None and np.array_equal(self._known_needs[0], rows):
-            return self._known_needs[1]
+        if self._known_needs is not None and np.array_equal(self._known_needs[1], rows):
+            return self._known_needs[2]
         requests = self._requests
         places = requests.places(table, rows)
         a_round = requests.tokens_a_round(places)
@@ -393,8 +398,10 @@ class Timely(WeightedTardiness):
             self._requests.begin(table, rows[~table.resident[rows]].tolist())
         step_s = speed.step_s(len(rows), prompt_tokens, 0)
         self._price.note(step.late_weight if step is not None else 0.0, step_s)
-        is_first = self._is_normal_first(table, rows) & (table.prefill_left[rows] == 0)
-        count = float(np.count_nonzero(is_first))
+        count = 0.0
+        if self._utilities:
+            is_first = self._is_normal_first(table, rows) & (table.prefill_left[rows] == 0)
+            count = float(np.count_nonzero(is_first))
         self._segments_count.note(count, step_s)
         whole_step_s = speed.step_s(len(rows), prompt_tokens, builder.context_tokens)
         self._segment_tokens_s.note(count / whole_step_s, step_s)
