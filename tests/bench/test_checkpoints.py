@@ -30,6 +30,7 @@ class Counting:
 ARGUMENTS = [("a", 1), ("b", 1), ("a", 2)]
 
 
+@pytest.mark.process
 def test_a_second_run_reads_what_the_first_computed(tmp_path: Path) -> None:
     first, second = Counting(), Counting()
     path = tmp_path / "folder" / "checkpoints.jsonl"

@@ -13,6 +13,8 @@ from timely.core.hints import RequestHints
 from timely.core.utility import URGENT
 from timely.engines.replay_types import JobRecord, PlannedSegment, PlannedTask, ReplayOptions
 
+pytestmark = pytest.mark.process  # each simulates an overload: half a second and more
+
 PROFILE = "rtx4090-llama3-8b"
 HOURS = 6.0 / 3600.0
 
@@ -32,7 +34,6 @@ def short_phases(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(surge, "PHASE_S", 2.0)
 
 
-@pytest.mark.process
 def test_every_refusal_names_a_time_and_admitted_tasks_are_late_less_often() -> None:
     result = surge.measure_surge(HOURS, 1, PROFILE)
     assert result["refused_with_eta"] == 1.0

@@ -55,6 +55,7 @@ def watch(
         return run._watch_demo(run.DemoOptions(seconds), children, player, client, Console(quiet=True))
 
 
+@pytest.mark.process
 def test_a_long_demonstration_counts_the_tasks_that_the_server_has_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

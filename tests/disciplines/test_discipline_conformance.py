@@ -54,7 +54,7 @@ def test_no_job_is_lost_and_every_plan_keeps_the_contract(name: str, machine: Ma
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_spike_all_at_once(name: str) -> None:
-    works = random_works(3, 40, span_s=0.0)
+    works = random_works(3, examples(40), span_s=0.0)
     finish_all(StepDriver(name, works, TIGHT, twice=False))
 
 

@@ -79,6 +79,7 @@ def test_the_same_skill_set_gives_the_same_grammar() -> None:
     assert len(plan_grammar(DRONE)) < 200_000
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("skill_set", [DRONE, ARM], ids=["drone", "arm"])
 def test_a_plan_may_have_200_statements(skill_set: SkillSet) -> None:
     rules = plan_grammar(skill_set.model_copy(update={"max_statements": 200}))

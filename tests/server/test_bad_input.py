@@ -288,6 +288,7 @@ async def _reads_the_body(scope: Scope, receive: Receive, send: Send) -> None:
     await JSONResponse({})(scope, receive, send)
 
 
+@pytest.mark.process
 @settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     path=st.sampled_from(("chat/completions", "completions")),

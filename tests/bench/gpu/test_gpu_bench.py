@@ -192,6 +192,8 @@ def test_ordinary_requests_stop_at_the_budget_and_go_on_in_the_next_call(
             """Nothing runs."""
 
     monkeypatch.setattr("timely.bench.plain.VllmBench", Servers)
+    # The real one imports vLLM, for twenty seconds.
+    monkeypatch.setattr("timely.engines.vllm.arguments.fastest_vllm_dtype", lambda: "float32")
     monkeypatch.setattr("timely.bench.gpu.stages.time.monotonic", lambda: now_s)
     bench = GpuBench(tmp_path, settings(), quiet)
     assert STAGES["plain"].run(bench, 250.0) is None
@@ -200,6 +202,7 @@ def test_ordinary_requests_stop_at_the_budget_and_go_on_in_the_next_call(
     assert ran == [("stock", 0), ("plugged", 0), ("served", 0)]
 
 
+@pytest.mark.process
 def test_a_call_with_a_short_budget_measures_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("timely.bench.live.engine.LiveBenchVllm", lambda folder, settings: Machine())
     monkeypatch.setattr("timely.bench.gpu.stages.STAGES", {"live": replace(STAGES["live"], needs=())})

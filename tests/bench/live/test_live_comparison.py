@@ -377,6 +377,7 @@ def test_robots_are_served_beside_plain_requests(tmp_path: Path) -> None:
     assert all(task.segment_bound is None and task.shared_prefix_tokens == 0 for task in chats)
 
 
+@pytest.mark.process
 async def test_the_offered_load_is_the_work_that_comes_in_a_second(tmp_path: Path) -> None:
     workloads = {"wid1@0.2": 30.0, "wid1@0.8": 30.0}
     runs = LiveBenchRuns(tmp_path, replace(SETTINGS, workloads=workloads, systems=("fcfs",)))

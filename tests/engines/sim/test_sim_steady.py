@@ -123,11 +123,12 @@ def test_unknown_names_and_nonsense_are_refused() -> None:
 @pytest.mark.parametrize("discipline", registry.discipline_names())
 def test_every_registered_discipline_serves_a_small_fleet(discipline: str) -> None:
     options = ReplayOptions(discipline=discipline, draft_tokens=3)
-    tasks = [replace(task, acceptance=0.5) for task in random_tasks(2, 40)]
+    tasks = [replace(task, acceptance=0.5) for task in random_tasks(2, examples(40))]
     run = Simulator(options, profile(blocks=60)).run(tasks)
     assert all(record.outcome == "complete" for record in run.records)
 
 
+@pytest.mark.process
 def test_noise_scatters_step_times_as_the_seed_has_it() -> None:
     def ended_s(noise: float, seed: int = 0) -> float:
         simulator = Simulator(ReplayOptions(discipline="fcfs", step_noise=noise, seed=seed), profile())

@@ -128,6 +128,7 @@ def test_a_stall_at_the_very_first_step_is_forgotten() -> None:
     assert speed.step_s(8, 100) == pytest.approx(step(8, 100), rel=0.25)
 
 
+@pytest.mark.process
 def test_many_hours_without_a_prompt_do_not_spoil_the_prompt_cost() -> None:
     speed, rng = LearnedSpeed(), np.random.default_rng(5)
     teach(speed, 300, rng)

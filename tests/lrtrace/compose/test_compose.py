@@ -108,6 +108,7 @@ def test_table_3(name: str, eps: float, max_tpe: int, ids: range, agents: int, d
     assert max(seen.values()) < 1.5 * min(seen.values())
 
 
+@pytest.mark.process
 def test_events_come_as_a_poisson_process() -> None:
     times = [
         job.arrival_s for job in compose_workload("wid1", 1, duration_s=12_000, agents=10_000, max_tpe=1).jobs
@@ -305,6 +306,7 @@ def test_draws_are_plain_arithmetic_on_doubles() -> None:
     assert np.median(values) == pytest.approx(12.0, rel=0.1)
 
 
+@pytest.mark.process
 def test_composed_traces_are_valid(tmp_path: Path) -> None:
     composition = compose_workload("wid3", 1)
     path = tmp_path / "x.lrtrace.jsonl"

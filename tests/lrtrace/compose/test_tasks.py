@@ -105,6 +105,7 @@ def test_calls_are_found(text: str, calls: list[TraceCall]) -> None:
     assert parse_trace_calls(text) == calls
 
 
+@pytest.mark.process
 def test_calls_take_linear_time() -> None:
     """A hundred thousand of the worst characters: what is quadratic would take minutes (and the test's deadline)."""
     texts = ["a(" * 50_000, "'" * 100_000, "a('" * 30_000, "a(" + "1," * 50_000, "(" * 100_000]
