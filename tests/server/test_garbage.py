@@ -12,8 +12,9 @@ import pytest
 from fleet import PLANS, WAIT_S, Reader, body, catalogue, fleet
 
 from timely.engines.scripted import ScriptedEngine
-from timely.server import garbage, http_server
-from timely.server.garbage import collect_idle_server_garbage, short_server_pauses
+from timely.core import garbage
+from timely.server import http_server
+from timely.core.garbage import collect_idle_garbage, short_gc_pauses
 from timely.server.run import serve_engine
 
 
@@ -35,7 +36,7 @@ def no_collection_by_chance() -> Iterator[None]:
 def test_a_full_collection_skips_what_the_start_made() -> None:
     gc.collect()
     before, objects = gc.get_threshold(), len(gc.get_objects())
-    with short_server_pauses():
+    with short_gc_pauses():
         assert gc.get_freeze_count() >= 0.9 * objects
         assert len(gc.get_objects()) < 0.1 * objects
         assert gc.get_threshold()[2] == garbage.BUSY_FACTOR * before[2]
@@ -45,7 +46,7 @@ def test_a_full_collection_skips_what_the_start_made() -> None:
 @pytest.mark.parametrize("due", [False, True])
 def test_a_collection_is_made_when_python_would_make_one(*, due: bool) -> None:
     limit = gc.get_threshold()[2]
-    with short_server_pauses():
+    with short_gc_pauses():
         cycle = Cycle()
         reference = weakref.ref(cycle)
         gc.collect(1)
@@ -53,7 +54,7 @@ def test_a_collection_is_made_when_python_would_make_one(*, due: bool) -> None:
         for _ in range(limit if due else limit - 1):
             gc.collect(1)
         assert reference() is not None
-        collect_idle_server_garbage()
+        collect_idle_garbage()
         assert (reference() is None) == due
 
 
@@ -64,7 +65,7 @@ def test_a_server_in_a_thread_leaves_collections_to_python() -> None:
     del cycle
     for _ in range(2 * gc.get_threshold()[2]):
         gc.collect(1)
-    collect_idle_server_garbage()
+    collect_idle_garbage()
     assert reference() is not None
 
 
@@ -84,7 +85,7 @@ async def test_a_server_skips_its_imports() -> None:
 
 def test_a_server_collects_while_no_plan_is_in_generation(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
-    monkeypatch.setattr(http_server, "collect_idle_server_garbage", lambda: calls.append(1))
+    monkeypatch.setattr(http_server, "collect_idle_garbage", lambda: calls.append(1))
     with fleet() as served:
         calls.clear()
         served.call(lambda: served.server._server.on_tick(1))

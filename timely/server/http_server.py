@@ -12,7 +12,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from timely.core.errors import EngineFailed
-from timely.server.garbage import collect_idle_server_garbage
+from timely.core.garbage import collect_idle_garbage
 from timely.server.http.connections import BoundedHttpProtocol, HttpConnectionPlaces, HttpTlsProtocol
 from timely.server.listener import RenewedServerCertificate, ServerTlsFiles
 from timely.server.tasks.service import TaskService
@@ -52,7 +52,7 @@ class HttpServer(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         if not self._service.tasks.generating():
-            collect_idle_server_garbage()
+            collect_idle_garbage()
         if self._certificate is not None:
             self._certificate.refresh()
         return await super().on_tick(counter)

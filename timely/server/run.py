@@ -17,7 +17,7 @@ from timely.disciplines.predictors.request_annotator import PredictorFiles
 from timely.engines.base import Engine
 from timely.server.access.principals import PrincipalRegistry
 from timely.server.catalogue import ServerCatalogue
-from timely.server.garbage import short_server_pauses
+from timely.core.garbage import short_gc_pauses
 from timely.server.listener import ServerTlsFiles, bind_server_socket, server_socket_url
 from timely.server.open_files import settings_within_open_files
 from timely.server.settings import ServerSettings
@@ -96,7 +96,7 @@ async def serve_engine(
         server = await loading
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         await server.until_ready(serving)
-        with short_server_pauses():
+        with short_gc_pauses():
             if on_ready is not None:
                 on_ready(server_socket_url(listener, "https" if tls is not None else "http"))
             serving.add_done_callback(lambda _: stop_event.set())

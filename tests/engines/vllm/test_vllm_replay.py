@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections.abc import AsyncGenerator
 from dataclasses import replace
@@ -114,6 +115,23 @@ async def test_a_blocking_segment_is_answered_with_a_value() -> None:
     assert not run.partial
     assert _segments(engine.requests[-1]) == (("look", 4, 0.01, True), ("take", 5, 0.01, False))
     assert [(report.segment, report.kind) for _, report in engine.reports][-1] == (0, "value")
+
+
+async def test_a_full_collection_in_a_run_skips_what_was_there_before() -> None:
+    """One over all that vLLM's import makes stopped every task for half a second."""
+    skipped: list[int] = []
+
+    class Watched(FakeEngine):
+        async def generate(self, request: GenerationRequest) -> AsyncGenerator[EngineEvent, None]:
+            skipped.append(gc.get_freeze_count())
+            async for event in super().generate(request):
+                yield event
+
+    before = gc.get_freeze_count()
+    await backend(Watched()).run([task("a", PlannedSegment("x", 3, 0.0))], ReplayOptions())
+    assert skipped
+    assert min(skipped) > before
+    assert gc.get_freeze_count() == 0
 
 
 async def test_two_runs_share_the_prefix_and_nothing_else() -> None:

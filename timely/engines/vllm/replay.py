@@ -17,6 +17,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from timely.core.errors import EngineFailed, InvalidInput
+from timely.core.garbage import short_gc_pauses
 from timely.core.reports import ExecutionReport
 from timely.engines.base import ForcedPlan, GenerationDone, GenerationRequest, SegmentReady
 from timely.engines.replay_estimates import ReplayEstimates
@@ -155,6 +156,11 @@ class _VllmReplayRun:
         }
 
     async def go(self) -> BackendRun:
+        # Else a garbage collection over all that vLLM's import made stops every task for half a second.
+        with short_gc_pauses():
+            return await self._replay()
+
+    async def _replay(self) -> BackendRun:
         await self._warm_up()
         # A new one, which has not learned from the warm-up how long segments are.
         await self.engine.set_discipline(self.options.discipline)
