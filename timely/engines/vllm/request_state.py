@@ -1,7 +1,7 @@
 """What the scheduler keeps of a request beside vLLM's own state, and the account that goes out with its tokens."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from vllm.v1.request import Request
@@ -9,6 +9,9 @@ from vllm.v1.request import Request
 from timely.core.job import Job, Segment
 from timely.engines.base import JobState, SegmentReady
 from timely.engines.vllm.boundaries import ClosedText, VllmBoundaryFinder
+
+_SENT_FIELDS = tuple(entry.name for entry in fields(SegmentReady) if entry.name != "task_id")
+"""Of a segment in the account; ``asdict`` would copy each and take several times as long."""
 
 
 @dataclass(slots=True, eq=False)
@@ -114,7 +117,7 @@ class VllmRequestState:
         self.segment_steps, self.segment_first_token_s = 0, None
         if surplus_tokens:
             self.note_tokens(segment.ready_s)
-        self.segments.append({key: value for key, value in asdict(ready).items() if key != "task_id"})
+        self.segments.append({name: getattr(ready, name) for name in _SENT_FIELDS})
 
     def account(self, now: float, *, finished: bool) -> dict[str, Any]:
         """All segments so far, and at the end what the generation took."""
