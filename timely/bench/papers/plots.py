@@ -49,7 +49,7 @@ def paper_bars(
     """Grouped bars with confidence intervals: for every system one value a group."""
     if not can_plot_papers():
         return
-    figure, axes = _paper_axes(title, max(7.0, 0.25 * len(groups) * len(systems)))
+    figure, axes = _paper_axes(title, max(7.0, 1.1 * len(groups), 0.25 * len(groups) * len(systems)))
     width = 0.8 / len(systems)
     for number, (system, values) in enumerate(systems.items()):
         shift = (number - (len(systems) - 1) / 2) * width
