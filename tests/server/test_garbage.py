@@ -11,10 +11,10 @@ from contextlib import suppress
 import pytest
 from fleet import PLANS, WAIT_S, Reader, body, catalogue, fleet
 
-from timely.engines.scripted import ScriptedEngine
 from timely.core import garbage
-from timely.server import http_server
 from timely.core.garbage import collect_idle_garbage, short_gc_pauses
+from timely.engines.scripted import ScriptedEngine
+from timely.server import http_server
 from timely.server.run import serve_engine
 
 

@@ -16,9 +16,9 @@ def short_gc_pauses() -> Iterator[None]:
     """Keep full garbage collections short and rare; enter it when the engine has started.
 
     A full collection searches all objects, and nothing else runs in the process meanwhile. Of the 100,000 objects of a
-    server that has kept tasks for late readers it takes 80 to 130 ms, of the 700,000 of a process that has imported
-    vLLM half a second. So objects that exist already are skipped, and further full collections are mostly left to
-    ``collect_idle_garbage``.
+    server that has kept tasks for late readers it takes 80 to 130 ms. Of the 700,000 of a process that has imported
+    vLLM it takes half a second. So objects that exist already are skipped, and further full collections are mostly left
+    to ``collect_idle_garbage``.
     """
     before = gc.get_threshold()
     gc.freeze()  # without a collection before, which would delay the start

@@ -113,7 +113,8 @@ def _gpu_bench_live_lines(measurements: Value, predictions: Value, loads: Sequen
     lines = [
         "## WID 2 at several loads",
         "",
-        "The prediction was registered before the runs. Response and waiting: measured / predicted, seconds.",
+        "The prediction was registered before the runs.",
+        "Response and waiting: measured / predicted, seconds.",
         "",
         "| load | system | urgent in time | all in time | utility, urgent | served | "
         + " | ".join(TIME_VALUES)
