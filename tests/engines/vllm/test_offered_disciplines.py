@@ -15,7 +15,7 @@ from timely.engines.vllm.arguments import (
     CPU_BINDING,
     IN_ENGINE,
     NO_COMPILER,
-    THREADS,
+    THREADS_VARIABLE,
     VllmOptions,
     parse_vllm_arguments,
     vllm_engine_environment,
@@ -251,39 +251,66 @@ def test_the_ban_on_compiling_is_of_the_processes_that_an_eager_engine_starts(
 
 
 def engine_arguments(enforce_eager: bool = True, executor: str | None = None) -> SimpleNamespace:
-    return SimpleNamespace(enforce_eager=enforce_eager, distributed_executor_backend=executor)
+    sizes = dict.fromkeys(("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"), 1)
+    return SimpleNamespace(enforce_eager=enforce_eager, distributed_executor_backend=executor, **sizes)
+
+
+@pytest.fixture
+def two_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in CPU_BINDING:
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
 
 
 @pytest.mark.engine
-def test_an_engine_without_a_worker_computes_with_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(THREADS, raising=False)
+@pytest.mark.usefixtures("two_processors")
+@pytest.mark.parametrize("own", [None, "2"])
+def test_an_engine_without_a_worker_computes_with_one_thread(
+    monkeypatch: pytest.MonkeyPatch, own: str | None
+) -> None:
+    """Images set the number of threads to that of the cores; with two the engine took twice as long."""
+    pytest.importorskip("vllm", reason="needs vLLM")
+    from vllm.platforms import current_platform
+
+    monkeypatch.delenv(THREADS_VARIABLE, raising=False)
+    if own is not None:
+        monkeypatch.setenv(THREADS_VARIABLE, own)
     for executor in (IN_ENGINE, "mp", None):
+        has_one = executor == IN_ENGINE and current_platform.is_cpu()
         with vllm_engine_environment(engine_arguments(executor=executor)):
-            assert os.environ.get(THREADS) == ("1" if executor == IN_ENGINE else None)
-        assert THREADS not in os.environ
-    monkeypatch.setenv(THREADS, "2")
+            assert os.environ.get(THREADS_VARIABLE) == ("1" if has_one else own)
+        assert os.environ.get(THREADS_VARIABLE) == own
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
     with vllm_engine_environment(engine_arguments(executor=IN_ENGINE)):
-        assert os.environ[THREADS] == "2", "the caller's own setting wins"
+        assert os.environ.get(THREADS_VARIABLE) == own, "a caller that names this executor has more cores"
 
 
 @pytest.mark.engine
-def test_on_two_processors_the_engine_has_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("two_processors")
+def test_on_two_processors_the_engine_has_no_worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pytest.importorskip("vllm", reason="needs vLLM")
     from vllm.platforms import current_platform
 
     def executor(*arguments: str) -> object:
         return parse_vllm_arguments(VllmOptions(arguments=arguments)).distributed_executor_backend
 
-    for variable in CPU_BINDING:
-        monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
-    assert executor() == (IN_ENGINE if current_platform.is_cpu() else None)
-    assert executor("--distributed-executor-backend", "mp") == "mp"
+    default = IN_ENGINE if current_platform.is_cpu() else None
+    assert executor() == default
+    for chosen in (
+        ("--distributed-executor-backend", "mp"), ("--distributed-executor-backend=mp",),
+        ("--distributed_executor_backend=mp",),
+    ):  # fmt: skip
+        assert executor(*chosen) == "mp"
+    config = tmp_path / "vllm.yaml"
+    config.write_text("distributed-executor-backend: mp\n")
+    assert executor("--config", str(config)) == "mp"
     for name in ("tensor", "pipeline", "data"):
         assert executor(f"--{name}-parallel-size", "2") is None, "vLLM's own"
     for variable in CPU_BINDING:
         with monkeypatch.context() as patched:
             patched.setenv(variable, "1")
             assert executor() is None, "the caller says where workers compute"
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+    assert executor() == default
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2})
     assert executor() is None, "not measured there"

@@ -25,7 +25,7 @@ from timely.planner.training.compute_type import compute_type
 NO_COMPILER = "TORCHDYNAMO_DISABLE"
 """Environment variable that keeps PyTorch from compiling."""
 
-THREADS = "OMP_NUM_THREADS"
+THREADS_VARIABLE = "OMP_NUM_THREADS"
 """Environment variable: threads that PyTorch computes with."""
 
 CPU_BINDING = ("VLLM_CPU_OMP_THREADS_BIND", "VLLM_CPU_NUM_OF_RESERVED_CPU")
@@ -297,21 +297,25 @@ def set_vllm_environment(options: VllmOptions) -> None:
 
 @contextmanager
 def vllm_engine_environment(arguments: Any) -> Iterator[None]:
-    """Variables of the processes that this one starts meanwhile; those of the caller win.
+    """Variables of the processes that this one starts meanwhile.
 
-    An eager engine on a CPU compiles nothing. vLLM compiles what log-probabilities need at the first request for them.
-    All generations would wait for seconds. An engine without a worker computes with one thread, as a worker would.
+    An eager engine on a CPU compiles nothing, unless the caller says otherwise. At the first request for
+    log-probabilities vLLM would compile what they need, and all generations would wait for seconds. An engine without
+    a worker computes with one thread whatever the caller says, as vLLM's worker would.
     """
     from vllm.platforms import current_platform
 
-    variables = {
-        NO_COMPILER: arguments.enforce_eager and current_platform.is_cpu(),
-        THREADS: arguments.distributed_executor_backend == IN_ENGINE,
-    }
-    names = [name for name, is_needed in variables.items() if is_needed and name not in os.environ]
+    names = []
+    if arguments.enforce_eager and current_platform.is_cpu() and NO_COMPILER not in os.environ:
+        names.append(NO_COMPILER)
+    if arguments.distributed_executor_backend == IN_ENGINE and _vllm_computes_with_one_thread(arguments):
+        names.append(THREADS_VARIABLE)
+    before = {name: os.environ.get(name) for name in names}
     os.environ.update(dict.fromkeys(names, "1"))
     try:
         yield
     finally:
-        for name in names:
-            os.environ.pop(name, None)
+        for name, value in before.items():
+            del os.environ[name]
+            if value is not None:
+                os.environ[name] = value
