@@ -138,15 +138,19 @@ class BridgeDriverProcesses:
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(STOP_S)
-        children = [process.child for process in self._processes.values() if process.child is not None]
-        for child in children:
+        children = {
+            name: process.child for name, process in self._processes.items() if process.child is not None
+        }
+        for child in children.values():
             child.interrupt()
         deadline_s = time.monotonic() + STOP_S
         clean = True
-        for child in children:
+        for name, child in children.items():
             while child.running and time.monotonic() < deadline_s:
                 time.sleep(0.01)
-            clean = clean and not child.running
+            if child.running:
+                log.warning("the driver of %s did not end within %g s and is killed", name, STOP_S)
+                clean = False
             child.close()
         self._copy_logs()
         return clean

@@ -12,6 +12,7 @@ with the program that started it.
 import argparse
 import contextlib
 import hashlib
+import logging
 import os
 import sys
 import tempfile
@@ -38,6 +39,8 @@ from timely_bridge.interfaces import ClientFactory
 from timely_bridge.node import BridgeNode, bridge_client
 from timely_bridge.recorder import BridgeMcapFiles, BridgeRecorderNode, bridge_recording_bounds
 
+log = logging.getLogger(__name__)
+
 SETTLE_S = 5.0
 START_S = 60.0
 """Longest start of the drivers' processes."""
@@ -56,8 +59,13 @@ class RunningBridgeFleet:
     def close(self) -> bool:
         """End all tasks and motions, then the nodes; False if something did not end in time. Safe to call twice."""
         is_settled = self.bridge.settle(SETTLE_S)
+        if not is_settled:
+            log.warning("a task did not end within %g s", SETTLE_S)
         is_clean = self.processes is None or self.processes.close()
-        is_clean = self.spinner.close() and is_settled and is_clean
+        has_ended = self.spinner.close()
+        if not has_ended:
+            log.warning("the ROS executor did not end in time")
+        is_clean = has_ended and is_settled and is_clean
         return (self.recording is None or self.recording.close()) and is_clean
 
 
