@@ -17,8 +17,8 @@ def short_gc_pauses() -> Iterator[None]:
 
     A full collection searches all objects, and nothing else runs in the process meanwhile. Of the 100,000 objects of a
     server that has kept tasks for late readers it takes 80 to 130 ms. Of the 700,000 of a process that has imported
-    vLLM it takes half a second. So objects that exist already are skipped, and further full collections are mostly left
-    to ``collect_idle_garbage``.
+    vLLM it takes half a second. So objects that exist already are skipped, and further full collections are rare; a
+    server leaves them to ``collect_idle_garbage``.
     """
     before = gc.get_threshold()
     gc.freeze()  # without a collection before, which would delay the start

@@ -26,11 +26,11 @@ class StepBuilder:
 
     __slots__ = (
         "_adapters",
-        "_bars",
         "_encoder_budget",
         "_encoder_cache",
         "_encoder_keys",
         "_evicted_rows",
+        "_may_bar",
         "_members",
         "_more",
         "_residents",
@@ -68,7 +68,7 @@ class StepBuilder:
         self._evicted_rows: set[int] = set()
         self._members: set[int] = set()
         self._adapters: set[int] = set()
-        self._bars = limits.defers_prompts or limits.encoder is not None or limits.max_adapters is not None
+        self._may_bar = limits.defers_prompts or limits.encoder is not None or limits.max_adapters is not None
         """Rows may be barred; asked for every candidate."""
         self._encoder_budget = limits.encoder.budget if limits.encoder is not None else 0
         self._encoder_cache = limits.encoder.cache if limits.encoder is not None else 0
@@ -110,7 +110,7 @@ class StepBuilder:
 
     def is_barred(self, row: int) -> bool:
         """The step defers prompts, may use no further LoRA adapter, or has no room in the encoder for the row."""
-        if not self._bars:
+        if not self._may_bar:
             return False
         if self.limits.defers_prompts and self.table.prefill_left[row] > 1:
             return True

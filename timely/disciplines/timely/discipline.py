@@ -137,7 +137,7 @@ class Timely(WeightedTardiness):
         """In the step that is composed, requests without a deadline start in the order of their arrival."""
         self._oldest: Job | None = None
         """The request without a deadline that waited for longest when last looked for."""
-        self._known_needs: tuple[Rows | None, Rows, Needs] | None = None
+        self._decision_needs: tuple[Rows | None, Rows, Needs] | None = None
         """What this decision has computed already: the rows considered, the runnable ones, and their needs."""
 
     @classmethod
@@ -217,9 +217,11 @@ class Timely(WeightedTardiness):
         for mean in self._means:
             mean.advance(limits.now)
         self._by_arrival = self._may_go_by_arrival(table, limits.now)
-        plan = super().compose(table, limits)
-        self._known_needs = None
-        return plan
+        self._decision_needs = None
+        try:
+            return super().compose(table, limits)
+        finally:
+            self._decision_needs = None
 
     def _may_go_by_arrival(self, table: JobTable, now: float) -> bool:
         """Whether requests without a deadline start as in vLLM: nothing is said of them, and the queue is short."""
@@ -256,7 +258,7 @@ class Timely(WeightedTardiness):
         considered = self._considered_rows(table, limits, runnable)
         rows = runnable.nonzero()[0] if considered is None else considered[runnable[considered]]
         needs = self._needs(table, limits, rows, self._step_times_s(table, limits)[2])
-        self._known_needs = considered, rows, needs
+        self._decision_needs = considered, rows, needs
         index = needs.weight / needs.use_s
         decodes = table.resident[rows] & (table.prefill_left[rows] == 0)
         decoding, others = rows[decodes], rows[~decodes]
@@ -272,8 +274,8 @@ class Timely(WeightedTardiness):
         return decoding[np.argsort(turns, kind="stable")], others.tolist()
 
     def _considered_rows(self, table: JobTable, limits: StepLimits, runnable: np.ndarray) -> Rows | None:
-        if self._known_needs is not None:
-            return self._known_needs[0]
+        if self._decision_needs is not None:
+            return self._decision_needs[0]
         return super()._considered_rows(table, limits, runnable)
 
     def _numbers(self, table: JobTable, limits: StepLimits, rows: Rows | None = None) -> TardinessJobNumbers:
@@ -319,8 +321,8 @@ class Timely(WeightedTardiness):
 
     def _needs(self, table: JobTable, limits: StepLimits, rows: Rows, step_s: float) -> Needs:
         """What the index of rows without a deadline follows from; ``step_s`` is a step of the present pool."""
-        if self._known_needs is not None and np.array_equal(self._known_needs[1], rows):
-            return self._known_needs[2]
+        if self._decision_needs is not None and np.array_equal(self._decision_needs[1], rows):
+            return self._decision_needs[2]
         requests = self._requests
         places = requests.places(table, rows)
         a_round = requests.tokens_a_round(places)
