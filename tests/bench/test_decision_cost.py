@@ -6,16 +6,21 @@ import itertools
 
 import pytest
 
-from examples import examples
 from timely.bench.decision_cost import scheduling_point_us
 from timely.core.errors import UnknownName
 from timely.disciplines import registry
 
 
 @pytest.mark.parametrize("name", registry.discipline_names())
-@pytest.mark.parametrize("jobs", [1, 40, 300])
+@pytest.mark.parametrize("jobs", [1, 40])
 def test_every_discipline_can_be_measured(name: str, jobs: int) -> None:
-    assert scheduling_point_us(name, examples(jobs), points=4) > 0.0
+    assert scheduling_point_us(name, jobs, points=4) > 0.0
+
+
+@pytest.mark.parametrize("name", registry.discipline_names())
+def test_every_discipline_can_be_measured_on_a_long_queue(name: str) -> None:
+    """From 256 jobs on some look at a part of them."""
+    assert scheduling_point_us(name, 300, points=2) > 0.0
 
 
 @pytest.mark.parametrize("name", ["timely", "weighted-tardiness", "sagesched-smooth"])

@@ -325,24 +325,25 @@ def test_the_examples_that_ship_are_thirty_a_level_and_teach_something() -> None
 
 
 @pytest.mark.process
-def test_the_examples_accuracy_is_what_the_docstring_says() -> None:
-    """Ten-fold cross-validation, both embedders."""
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("name", "floor"), [("hash", (0.38, 0.76)), ("wordllama", (0.44, 0.82))])
+def test_the_examples_accuracy_is_what_the_docstring_says(name: str, floor: tuple[float, float]) -> None:
+    """Ten-fold cross-validation."""
+    if name == "wordllama":
+        pytest.importorskip("wordllama")
     texts, fields = urgency_predictor_examples()
     levels = np.array(fields)
     fold = np.random.default_rng(0).permutation(len(texts)) % 10
-    names = ["hash", *(["wordllama"] if find_spec("wordllama") else [])]
-    floor = {"hash": (0.38, 0.76), "wordllama": (0.44, 0.82)}
-    for name in names:
-        space = embedding.prompt_embedder("wordllama") if name == "wordllama" else HashEmbedder(1024)
-        guess = np.zeros_like(levels)
-        for part in range(10):
-            train, test = np.flatnonzero(fold != part), np.flatnonzero(fold == part)
-            classifier = TextClassifier.train(
-                [texts[i] for i in train], levels[train].tolist(), 5, embedder=space
-            )
-            guess[test] = classifier.probabilities([texts[i] for i in test]).argmax(axis=1)
-        exact, near = (guess == levels).mean(), (abs(guess - levels) <= 1).mean()
-        assert (exact, near) >= floor[name], f"{name}: {exact:.3f} exact, {near:.3f} within one level"
+    space = embedding.prompt_embedder("wordllama") if name == "wordllama" else HashEmbedder(1024)
+    guess = np.zeros_like(levels)
+    for part in range(10):
+        train, test = np.flatnonzero(fold != part), np.flatnonzero(fold == part)
+        classifier = TextClassifier.train(
+            [texts[i] for i in train], levels[train].tolist(), 5, embedder=space
+        )
+        guess[test] = classifier.probabilities([texts[i] for i in test]).argmax(axis=1)
+    exact, near = (guess == levels).mean(), (abs(guess - levels) <= 1).mean()
+    assert (exact, near) >= floor, f"{exact:.3f} exact, {near:.3f} within one level"
 
 
 # ---------------------------------------------------------------- length buckets
