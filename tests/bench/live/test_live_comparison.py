@@ -466,6 +466,28 @@ def test_the_admission_delay_is_that_of_an_idle_engine(tmp_path: Path) -> None:
     assert LiveBenchPredictor(runs, PROFILE).admission_s == pytest.approx(0.005)
 
 
+def test_a_parked_plan_keeps_its_slot_in_a_prediction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine of 256 slots evicted 233 parked plans of a run; its prediction none."""
+    profile = load_step_profile(PROFILE)
+    few = profile.model_copy(update={"limits": profile.limits.model_copy(update={"max_batch": 2})})
+    save_step_time_profile(tmp_path / "few.yaml", few)
+    predictor = LiveBenchPredictor(LiveBenchRuns(tmp_path / "runs", SETTINGS), str(tmp_path / "few.yaml"))
+    holders: list[int] = []
+
+    class Watched(Simulator):
+        def run(self, tasks: Sequence[PlannedTask]) -> BackendRun:
+            run = super().run(tasks)
+            holders.append(int(max(map(sum, zip(run.series["running"], run.series["parked"], strict=True)))))
+            return run
+
+    monkeypatch.setattr(prediction, "Simulator", Watched)
+    predictor.predict("timely", "wid1", 0, {})
+    assert holders
+    assert max(holders) == 2
+
+
 @pytest.mark.process
 async def test_a_profile_of_the_runs_own_steps(tmp_path: Path) -> None:
     runs = LiveBenchRuns(tmp_path, SETTINGS)

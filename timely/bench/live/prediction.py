@@ -109,7 +109,12 @@ class LiveBenchPredictor:
         """Summaries of ``SAMPLES`` simulations of a run; of one simulation, if its step times do not scatter."""
         settings = self._runs.settings
         tasks = settings.tasks(workload, repetition)
-        options = replace(settings.options(system), admission_s=self.admission_s)
+        # vLLM has a slot for each generation, and a parked one keeps it.
+        options = replace(
+            settings.options(system),
+            admission_s=self.admission_s,
+            max_resident=self.profile.limits.max_batch,
+        )
         profile, speed, drift = self.profile, LearnedSpeed(), None
         if self._own and run.get("steps"):
             profile, drift = self._fit_run(tasks, run)
