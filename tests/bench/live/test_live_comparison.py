@@ -477,8 +477,8 @@ def test_a_parked_plan_keeps_its_slot_in_a_prediction(
     holders: list[int] = []
 
     class Watched(Simulator):
-        def run(self, tasks: Sequence[PlannedTask]) -> BackendRun:
-            run = super().run(tasks)
+        def run(self, *arguments: Any, **options: Any) -> BackendRun:
+            run = super().run(*arguments, **options)
             holders.append(int(max(map(sum, zip(run.series["running"], run.series["parked"], strict=True)))))
             return run
 
