@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from itertools import groupby
 from pathlib import Path
 
 import pytest
 from driver_bench import driver_bench
-from ros_harness import AT_ONCE_S, LIMIT_S, principals
+from rclpy.impl.implementation_singleton import rclpy_implementation
+from ros_harness import AT_ONCE_S, LIMIT_S, eventually, principals
 from std_srvs.srv import Trigger
 from timely_interfaces.msg import RobotState, Task
 from timely_interfaces.srv import AcquireLease, ConfirmSkill, ResetStop
@@ -63,6 +65,25 @@ def test_a_stop_of_a_robot_whose_link_is_lost_is_no_success(domain_id: int, tmp_
         bench.robot.link_lost = False
         assert bench.call(Trigger, "stop").success
         bench.until(lambda s: s.halted)
+
+
+def test_a_stop_that_is_repeated_until_a_reset_leaves_a_line_for_each_new_answer(
+    domain_id: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines: list[str] = []
+    monkeypatch.setattr(
+        rclpy_implementation, "rclpy_logging_rcutils_log", lambda _, name, message, *__: lines.append(message)
+    )
+    with driver_bench(domain_id, tmp_path) as bench:
+        bench.robot.link_lost = True
+        answers = [bench.call(Trigger, "stop").message for _ in range(5)]
+        bench.robot.link_lost = False
+        answers.append(bench.call(Trigger, "stop").message)
+        assert bench.call(ResetStop, "reset").success
+        last = bench.call(Trigger, "stop").message
+        expected = [f"stop: {answer}" for answer in [*(answer for answer, _ in groupby(answers)), last]]
+        eventually(lambda: len([line for line in lines if line.startswith("stop: ")]) >= len(expected))
+    assert [line for line in lines if line.startswith("stop: ")] == expected
 
 
 def test_an_inactive_driver_keeps_a_stop_whose_halt_hangs(domain_id: int, tmp_path: Path) -> None:

@@ -72,6 +72,8 @@ class RosSafetyServices:
             on_change,
         )
         self._halted = False
+        self._logged_stop = (0, "")
+        """Resets before the last stop in the log, and its answer."""
         self._reset_end = threading.Event()
         """Set once segments that came before the last reset cannot come any more."""
         self._halter = RobotHalter(lambda: robot.halt())  # noqa: PLW0108 - a test may replace it
@@ -136,11 +138,15 @@ class RosSafetyServices:
         stop = self._stopper.begin()
         stop.join(ANSWER_S)
         self._change_soon()
-        self._call_soon(self._log_stop, self._guard.store.stop_id)
+        stop_id, resets = self._guard.store.stop_id, self._guard.resets
         disk_note = ", the disk does not have the stop yet" if self._guard.store.stop_unsaved else ""
         response.success, response.message = True, f"halted{disk_note}; call ~/reset to go on"
         if (error := stop.error) is not None:
             response.success, response.message = False, f"unknown: {str(error) or repr(error)}"
+        # A stop without success is repeated several times a second, perhaps for hours.
+        if self._logged_stop != (resets, response.message):
+            self._logged_stop = (resets, response.message)
+            self._call_soon(self._log_stop, stop_id, response.message)
         return response
 
     def _identify(self, token: str, action: str) -> None:
@@ -151,7 +157,7 @@ class RosSafetyServices:
     def _on_reset(self, request: ResetStop.Request, response: ResetStop.Response) -> ResetStop.Response:
         guard = self._guard
         try:
-            with log_fields({"stop_id": guard.store.stop_id}):
+            with log_fields({"stop_id": stop_id} if (stop_id := guard.store.stop_id) else {}):
                 self._identify(request.token, "reset a stop")
             if guard.store.stop_reason is not None:
                 guard.resets += 1
@@ -214,9 +220,9 @@ class RosSafetyServices:
         self._change_soon()
         return response
 
-    def _log_stop(self, stop_id: str) -> None:
+    def _log_stop(self, stop_id: str, message: str) -> None:
         with log_fields({"stop_id": stop_id}):
-            self._node.get_logger().warning("stopped; call ~/reset to go on")
+            self._node.get_logger().warning(f"stop: {message}")
 
     def _change_soon(self) -> None:
         """Call ``on_change`` on the node's executor."""
