@@ -22,7 +22,7 @@ MAX_LINE_BYTES = 65_536
 END_S = 1.0
 """Longest wait at the end of the process for lines of its children."""
 
-_TIMELY_ERROR = re.compile(r"()(timely\w*): (.*)")
+_TIMELY_ERROR = re.compile(r"(timely\w*): (.*)")
 _ROS_LINE = re.compile(r"\[(DEBUG|INFO|WARN|ERROR|FATAL)\] \[[\d.]+\] \[([\w./-]+)\]: (.*)")
 _ROS_GOAL_TASK = re.compile(r"ros-([0-9a-f]{32})")
 
@@ -81,7 +81,7 @@ class JsonLogOutput:
     """Makes every line that this process and its children write an object on standard error, until this process ends.
 
     Lines of loggers, also those of ROS 2, keep level and logger. A line ``timely: MESSAGE`` is an error of this logger,
-    and all else one of the logger ``output``. JSON objects of children stay as they are.
+    and all else one of the logger ``output``. JSON objects of children keep their fields.
 
     Args:
         redirects: False leaves what is printed past all loggers as it is. A process that crashes loses no text then.
@@ -132,10 +132,12 @@ class JsonLogOutput:
         """Write a line that was printed, by this process or a child."""
         if (fields := _json_object(text)) is not None:
             self.written_ros_loggers.add(str(fields.get("logger")))
-            self._handler.write(text)
-        elif line_parts := _TIMELY_ERROR.fullmatch(text) or _ROS_LINE.fullmatch(text):
+            self._handler.write(json.dumps({**LOG_FIELDS.get({}), **fields}))
+        elif line_parts := _TIMELY_ERROR.fullmatch(text):
+            self.write(line_parts[1], "ERROR", line_parts[2])
+        elif line_parts := _ROS_LINE.fullmatch(text):
             if line_parts[2] not in self.written_ros_loggers:
-                self.write(line_parts[2], line_parts[1] or "ERROR", line_parts[3])
+                self.write(line_parts[2], line_parts[1], line_parts[3])
         elif text:
             self.write("output", "INFO", text)
 

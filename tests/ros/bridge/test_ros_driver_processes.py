@@ -111,12 +111,37 @@ def test_an_interrupted_start_waits_for_no_driver(monkeypatch: pytest.MonkeyPatc
     run_fleet._wait_for_bridge_drivers(bridge, processes, stop)
 
 
+@pytest.mark.parametrize("line", ["3", "null", "{}", '"text"', "[]", "no JSON"])
+def test_the_last_line_of_a_driver_may_be_any_json(tmp_path: Path, line: str) -> None:
+    processes = BridgeDriverProcesses(a_fleet(1, 0), tmp_path)
+    process = processes._processes["drone1"]
+    process.due_s = 0.0
+    process.log.write_text(f"{line}\n")
+    assert processes.failure("drone1") == line
+
+
+def json_lines(script: str, **environment: str) -> list[dict[str, Any]]:
+    """The lines that a program writes."""
+    paths = os.pathsep.join(path for path in sys.path if path)
+    result = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=START_S,
+        env={**os.environ, "PYTHONPATH": paths, **environment},
+        check=True,
+    )
+    return [json.loads(line) for line in result.stderr.splitlines()]
+
+
 CRASH = """
 import json, os, sys
+print(json.dumps({"logger": "timely_driver", "message": "stopped"}))
+print("timely_driver: no profile")
 print(json.dumps({"logger": "drone1.driver", "message": "stopped"}))
 print("[WARN] [1.5] [drone1.driver]: stopped")
 print("[ERROR] [1.5] [rmw_fastrtps_cpp]: no memory", flush=True)
-os.write(2, b"terminate called\\n")
+os.write(2, b"terminate called")
 os.abort()
 """
 
@@ -136,15 +161,27 @@ processes._start(process)
 process.child._process.wait()
 processes.close()
 """
-    paths = os.pathsep.join(path for path in sys.path if path)
-    result = subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True, text=True, timeout=START_S, env={**os.environ, "PYTHONPATH": paths}, check=True,
-    )  # fmt: skip
-    lines = [json.loads(line) for line in result.stderr.splitlines()]
-    entries = [(line["logger"], line["message"], line.get("robot")) for line in lines]
+    entries = [(line["logger"], line["message"], line.get("robot")) for line in json_lines(script)]
     assert entries == [
-        ("drone1.driver", "stopped", None),
+        ("timely_driver", "stopped", "drone1"),
+        ("timely_driver", "no profile", "drone1"),
+        ("drone1.driver", "stopped", "drone1"),
         ("rmw_fastrtps_cpp", "no memory", "drone1"),
         ("output", "terminate called", "drone1"),
     ]
+
+
+NODE_LINE = """
+import rclpy.logging
+from timely_robots.ros.json_log import start_ros_json_log
+start_ros_json_log()
+rclpy.logging.get_logger("drone1.driver").warning("stopped")
+"""
+
+
+@pytest.mark.parametrize(
+    "environment", [{"RCUTILS_COLORIZED_OUTPUT": "1"}, {"RCUTILS_CONSOLE_OUTPUT_FORMAT": "{name}: {message}"}]
+)
+def test_in_json_a_format_of_the_user_makes_no_second_line(environment: dict[str, str]) -> None:
+    lines = json_lines(NODE_LINE, **environment)
+    assert [(line["logger"], line["message"]) for line in lines] == [("drone1.driver", "stopped")]

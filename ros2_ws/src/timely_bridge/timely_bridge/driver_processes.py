@@ -119,7 +119,7 @@ class BridgeDriverProcesses:
         if not process.restarts and process.due_s is None:
             return ""
         lines = process.log.read_text(errors="replace").strip().splitlines()
-        with contextlib.suppress(ValueError, IndexError):
+        with contextlib.suppress(ValueError, TypeError, LookupError):
             return str(json.loads(lines[-1])["message"])
         return lines[-1] if lines else "no output"
 
@@ -161,9 +161,13 @@ class BridgeDriverProcesses:
             return
         for process in self._processes.values():
             with contextlib.suppress(OSError), process.log.open("rb") as file:
+                # A driver that has ended leaves its last line as it is.
+                is_writing = process.child is not None and process.child.running
                 file.seek(process.copied_bytes)
-                lines, end, _ = file.read().rpartition(b"\n")
-                process.copied_bytes += len(lines + end)
+                lines = file.read()
+                if is_writing:
+                    lines = lines[: lines.rfind(b"\n") + 1]
+                process.copied_bytes += len(lines)
                 with log_fields({"robot": process.robot, "pid": process.pid}):
                     for line in lines.decode(errors="replace").splitlines():
                         self._json_log.write_printed(line)

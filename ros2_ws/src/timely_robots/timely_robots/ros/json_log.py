@@ -1,6 +1,7 @@
 """The option ``--log-format`` of the programs with ROS 2 nodes, and their lines as JSON objects."""
 
 import argparse
+import os
 from collections.abc import Mapping
 
 from rclpy.impl.implementation_singleton import rclpy_implementation
@@ -24,11 +25,16 @@ def add_ros_log_option(parser: argparse.ArgumentParser) -> None:
 def start_ros_json_log(*, redirects: bool = True) -> JsonLogOutput:
     """Make every line of this process and its children a JSON object on standard error (``JsonLogOutput``).
 
-    Python's lines of nodes have ``LOG_FIELDS`` and ``ROS_LOGGER_FIELDS``, which ROS 2 would lose.
+    Python's lines of nodes have ``LOG_FIELDS`` and ``ROS_LOGGER_FIELDS``, which ROS 2 would lose. ROS 2 itself gets
+    the default format, without colours, also in children: other lines would not be known as those of a node.
 
     Args:
         redirects: as for ``JsonLogOutput``.
     """
+    os.environ |= {
+        "RCUTILS_CONSOLE_OUTPUT_FORMAT": "[{severity}] [{time}] [{name}]: {message}",
+        "RCUTILS_COLORIZED_OUTPUT": "0",
+    }
     output, log_in_ros = JsonLogOutput(redirects=redirects), rclpy_implementation.rclpy_logging_rcutils_log
 
     def log(
