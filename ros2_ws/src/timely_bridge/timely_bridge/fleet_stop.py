@@ -58,6 +58,7 @@ CLOSE_S = 5.0
 class _BridgeRobotStop:
     """One robot's driver, as the stop sees it."""
 
+    name: str
     stop: Any
     reset: Any
     states: Any
@@ -144,6 +145,7 @@ class BridgeFleetStop:
         for entry in entries:
             driver = f"{entry.name}/{entry.driver_node}"  # in the bridge's namespace, as its goals
             robots[entry.name] = _BridgeRobotStop(
+                name=entry.name,
                 stop=node.create_client(Trigger, f"{driver}/stop"),
                 reset=node.create_client(ResetStop, f"{driver}/reset"),
                 states=node.create_subscription(
@@ -175,7 +177,7 @@ class BridgeFleetStop:
         """
         deadline_s = time.monotonic() + deadline_s
         with self._latching:  # a bridge that is being configured gets another latch
-            self.stop_id = stop_id or new_driver_stop_id()
+            self.stop_id = stop_id = stop_id or new_driver_stop_id()
             saving = self.latch.put(True, own=not by_server)
         robots = dict(self._robots)
         with self._changed:  # an answer that comes now is of an earlier stop
@@ -191,7 +193,8 @@ class BridgeFleetStop:
             self._on_stop_call()
         except Exception:
             # The drivers have the stop; its answer must not depend on the goals.
-            log.exception("a call at the stop failed")
+            with log_fields({"stop_id": stop_id}):
+                log.exception("a call at the stop failed")
         enough = (AT_REST,) if until_at_rest else (HALTED, AT_REST)
         with self._changed:
             self._changed.wait_for(
@@ -292,7 +295,12 @@ class BridgeFleetStop:
                 return
             except Exception:
                 # A callback that raises must not end the stop of the fleet.
-                log.exception("a callback of the fleet's stop failed")
+                with log_fields(self._stop_log_fields()):
+                    log.exception("a callback of the fleet's stop failed")
+
+    def _stop_log_fields(self, stop_id: str = "") -> dict[str, str]:
+        stop_id = stop_id or (self.stop_id if self.latch.set else "")
+        return {"stop_id": stop_id} if stop_id else {}
 
     def _send_stop(self, robot: _BridgeRobotStop) -> None:
         if robot.stop_request is not None:
@@ -304,7 +312,8 @@ class BridgeFleetStop:
             robot.stop_request = request = robot.stop.call_async(Trigger.Request())
         except Exception:
             # The middleware refuses one driver's request: the others must get theirs. It is repeated.
-            log.exception("a driver's stop was not sent")
+            with log_fields({"robot": robot.name, **self._stop_log_fields()}):
+                log.exception("a driver's stop was not sent")
             return
         request.add_done_callback(partial(self._on_stop_answer, robot))
 
@@ -374,7 +383,7 @@ class BridgeFleetStop:
         except NotAllowed as error:
             response.message = str(error)
             return response
-        with log_fields({"stop_id": request.stop_id or self.stop_id}):
+        with log_fields(self._stop_log_fields(request.stop_id)):
             self._node.get_logger().info(f"operator {name}: reset of the fleet")
         complaints = self.reset(request.token, stop_id=request.stop_id)
         response.success = bool(self._robots) and not complaints

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from timely.core.errors import Conflict, TimelyError
-from timely.core.json_log import LOG_FIELDS
+from timely.core.json_log import LOG_FIELDS, log_fields
 from timely_bridge.fleet_stop import BridgeFleetStop
 
 log = logging.getLogger(__name__)
@@ -122,7 +122,8 @@ class BridgeServerStop:
                     return
                 except Exception as error:  # also of the client's library
                     if robot not in unheard_robots:  # It is tried again several times a second.
-                        log.warning("the server did not take the acknowledgement of %s: %s", robot, error)
+                        with log_fields({"robot": robot}):
+                            log.warning("the server did not take the acknowledgement of %s: %s", robot, error)
                     unheard_robots.add(robot)
             await asyncio.sleep(FOLLOW_S)
             outcomes = self._fleet.outcomes()

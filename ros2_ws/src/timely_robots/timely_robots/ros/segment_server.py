@@ -136,15 +136,16 @@ class RosSegmentServer:
             has_value=result.value is not None,
             value=result.value or "",
         )
-        if self._server is None:
-            return
-        finish_ros_goal(self._server, handle, GOAL_STATES.get(result.outcome, "aborted"), message)
+        if self._server is not None:
+            finish_ros_goal(self._server, handle, GOAL_STATES.get(result.outcome, "aborted"), message)
         if result.outcome != "done":
             order = handle.request
             with ros_task_log_fields(order.task_id, segment=order.index):
                 self._node.get_logger().info(
                     f"task {order.task_id}: segment {order.index} {result.outcome}: {result.message}"
                 )
+        if self._server is None:
+            return
         executor = self._segment_executor()
         if executor is None or not executor.state().executing:
             # Otherwise the start of the next segment has just published it.
