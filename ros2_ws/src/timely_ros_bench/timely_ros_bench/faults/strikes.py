@@ -89,7 +89,7 @@ class FaultStrikes:
     def _actions(self, fault: Fault) -> list[Action]:
         world, robot = self.world, fault.robot
 
-        def lasting(
+        def begin_and_end(
             begin: Callable[[], None], end: Callable[[], None], last_s: float = fault.hold_s
         ) -> list[Action]:
             return [(0.0, begin), (last_s, end)]
@@ -100,31 +100,33 @@ class FaultStrikes:
             case "driver_killed":
                 return [(0.0, lambda: world.kill(f"driver of {robot}"))]
             case "server_killed":
-                return lasting(lambda: world.kill("server"), world.start_server)
+                return begin_and_end(lambda: world.kill("server"), world.start_server)
             case "bridge_killed":
-                return lasting(lambda: world.kill("bridge"), lambda: self._return_bridge(fault))
+                return begin_and_end(lambda: world.kill("bridge"), lambda: self._return_bridge(fault))
             case "fleet_stop":
                 return [(0.0, self._stop)]
             case "two_bridges":
                 last_s = SECOND_BRIDGE_S + fault.hold_s
-                return lasting(world.start_second_bridge, lambda: world.kill("second bridge"), last_s)
+                return begin_and_end(world.start_second_bridge, lambda: world.kill("second bridge"), last_s)
             case "disk_full":
-                return lasting(lambda: world.fill_disk(full=True), lambda: world.fill_disk(full=False))
+                return begin_and_end(lambda: world.fill_disk(full=True), lambda: world.fill_disk(full=False))
             case kind if kind in DISKS:
                 cut = world.cuts[DISKS[kind].format(robot)]
-                return lasting(lambda: cut.hang_disk(hangs=True), lambda: cut.hang_disk(hangs=False))
+                return begin_and_end(lambda: cut.hang_disk(hangs=True), lambda: cut.hang_disk(hangs=False))
             case "clock_jumps":
                 cut, clock = world.cuts[robot], "ahead" if fault.segment % 2 else "behind"
-                return lasting(lambda: cut.set_clock(clock), lambda: cut.set_clock("true"))
+                return begin_and_end(lambda: cut.set_clock(clock), lambda: cut.set_clock("true"))
             case "new_scene":
                 return [(0.0, lambda: self.observer.change_scene(robot))]
             case "overload":
-                return lasting(world.begin_overload, world.end_overload)
+                return begin_and_end(world.begin_overload, world.end_overload)
             case kind if kind in HANGS:
                 role = HANGS[kind].format(robot)
-                return lasting(lambda: world.signal(role, signal.SIGSTOP), lambda: self._wake(role, fault))
+                return begin_and_end(
+                    lambda: world.signal(role, signal.SIGSTOP), lambda: self._wake(role, fault)
+                )
             case kind if kind in CUTS:
-                return lasting(
+                return begin_and_end(
                     lambda: world.cuts[robot].set(CUTS[kind]), lambda: self._join(robot, kind), CUT_S
                 )
         return []  # the fault is in the task
