@@ -314,3 +314,7 @@ def test_on_two_processors_the_engine_has_no_worker(monkeypatch: pytest.MonkeyPa
     assert executor() == default
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2})
     assert executor() is None, "not measured there"
+    # macOS does not say which processors a process may use.
+    monkeypatch.delattr(os, "sched_getaffinity")
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    assert executor() is None

@@ -165,6 +165,11 @@ def parse_vllm_arguments(options: VllmOptions) -> Any:
     return namespace
 
 
+def vllm_processor_count() -> int:
+    """Processors that this process may use; all of the machine where the system does not say, as on macOS."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def _vllm_computes_with_one_thread(arguments: Any) -> bool:
     """Whether a worker of vLLM would compute with one thread, as it does by default on one or two processors.
 
@@ -178,7 +183,7 @@ def _vllm_computes_with_one_thread(arguments: Any) -> bool:
     return (
         current_platform.is_cpu()
         and sizes == (1, 1, 1)
-        and len(os.sched_getaffinity(0)) <= 2
+        and vllm_processor_count() <= 2
         and not any(name in os.environ for name in CPU_BINDING)
     )
 

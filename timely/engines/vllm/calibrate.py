@@ -5,7 +5,6 @@ times. Prompts and plans are made up and forced; which tokens they are makes no 
 """
 
 import asyncio
-import os
 import platform
 import tempfile
 import time
@@ -17,7 +16,7 @@ from timely.engines.base import ForcedPlan, GenerationRequest
 from timely.engines.step_time.fit import measured_step_profile
 from timely.engines.step_time.journal import read_step_journal, step_loop_s, steps_from_events
 from timely.engines.step_time.profile import StepTimeProfile
-from timely.engines.vllm.arguments import EngineSizes, VllmOptions
+from timely.engines.vllm.arguments import EngineSizes, VllmOptions, vllm_processor_count
 from timely.engines.vllm.engine import VllmEngine
 from timely.engines.vllm.forced_decoding import vllm_engine_arguments
 from timely.engines.vllm.replay import vllm_dummy_token_ids
@@ -167,5 +166,4 @@ def _vllm_machine() -> str:
                 break
     except OSError:
         pass
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return f"{cores} cores of {name}"
+    return f"{vllm_processor_count()} cores of {name}"
