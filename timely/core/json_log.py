@@ -29,8 +29,9 @@ _ROS_GOAL_TASK = re.compile(r"ros-([0-9a-f]{32})")
 
 @contextmanager
 def log_fields(fields: Mapping[str, str | int]) -> Iterator[None]:
-    """Lines from within have these fields too, also those of coroutines that begin within."""
-    token = LOG_FIELDS.set({**LOG_FIELDS.get({}), **fields})
+    """Lines from within have these fields too, also those of coroutines that begin within; empty ones are left out."""
+    present = {name: value for name, value in fields.items() if value != ""}
+    token = LOG_FIELDS.set({**LOG_FIELDS.get({}), **present})
     try:
         yield
     finally:
@@ -40,7 +41,7 @@ def log_fields(fields: Mapping[str, str | int]) -> Iterator[None]:
 def ros_task_log_fields(task_id: str, **fields: str | int) -> AbstractContextManager[None]:
     """Lines from within have the task's id too, and that of its trace if a ROS 2 goal began the task."""
     goal = _ROS_GOAL_TASK.match(task_id)
-    return log_fields({"task_id": task_id, **({"trace_id": goal[1]} if goal else {}), **fields})
+    return log_fields({"task_id": task_id, "trace_id": goal[1] if goal else "", **fields})
 
 
 class JsonLogFormatter(logging.Formatter):

@@ -295,12 +295,13 @@ class BridgeFleetStop:
                 return
             except Exception:
                 # A callback that raises must not end the stop of the fleet.
-                with log_fields(self._stop_log_fields()):
+                with log_fields({"stop_id": self._latched_stop_id}):
                     log.exception("a callback of the fleet's stop failed")
 
-    def _stop_log_fields(self, stop_id: str = "") -> dict[str, str]:
-        stop_id = stop_id or (self.stop_id if self.latch.set else "")
-        return {"stop_id": stop_id} if stop_id else {}
+    @property
+    def _latched_stop_id(self) -> str:
+        """Empty while no stop is latched."""
+        return self.stop_id if self.latch.set else ""
 
     def _send_stop(self, robot: _BridgeRobotStop) -> None:
         if robot.stop_request is not None:
@@ -312,7 +313,7 @@ class BridgeFleetStop:
             robot.stop_request = request = robot.stop.call_async(Trigger.Request())
         except Exception:
             # The middleware refuses one driver's request: the others must get theirs. It is repeated.
-            with log_fields({"robot": robot.name, **self._stop_log_fields()}):
+            with log_fields({"robot": robot.name, "stop_id": self._latched_stop_id}):
                 log.exception("a driver's stop was not sent")
             return
         request.add_done_callback(partial(self._on_stop_answer, robot))
@@ -383,7 +384,7 @@ class BridgeFleetStop:
         except NotAllowed as error:
             response.message = str(error)
             return response
-        with log_fields(self._stop_log_fields(request.stop_id)):
+        with log_fields({"stop_id": request.stop_id or self._latched_stop_id}):
             self._node.get_logger().info(f"operator {name}: reset of the fleet")
         complaints = self.reset(request.token, stop_id=request.stop_id)
         response.success = bool(self._robots) and not complaints

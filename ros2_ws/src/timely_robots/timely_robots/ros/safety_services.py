@@ -157,7 +157,7 @@ class RosSafetyServices:
     def _on_reset(self, request: ResetStop.Request, response: ResetStop.Response) -> ResetStop.Response:
         guard = self._guard
         try:
-            with log_fields({"stop_id": stop_id} if (stop_id := guard.store.stop_id) else {}):
+            with log_fields({"stop_id": guard.store.stop_id}):
                 self._identify(request.token, "reset a stop")
             if guard.store.stop_reason is not None:
                 guard.resets += 1
