@@ -217,7 +217,6 @@ class Timely(WeightedTardiness):
         for mean in self._means:
             mean.advance(limits.now)
         self._by_arrival = self._may_go_by_arrival(table, limits.now)
-        self._decision_needs = None
         try:
             return super().compose(table, limits)
         finally:
