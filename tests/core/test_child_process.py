@@ -124,3 +124,51 @@ def test_an_interrupt_while_the_folder_is_removed_leaves_nothing(monkeypatch: py
     with children:
         pass
     assert not children.folder.exists()
+
+
+def test_a_module_that_hangs_says_where(tmp_path: Path) -> None:
+    file = tmp_path / "hanging.py"
+    file.write_text(
+        "import time\n\ndef hang():\n    print('ready', flush=True)\n    time.sleep(600)\n\nhang()\n"
+    )
+    worker = ChildProcess("module", core_module_command(str(file))).start()
+    worker.wait_for_line("ready", WAIT_S)
+    assert "in hang" in worker.stacks(WAIT_S)
+    assert worker.running
+    worker.kill()
+    assert worker.stacks() == ""
+    worker.close()
+
+
+SIGNALLED_AT_EACH_LINE = """
+import signal, sys, threading
+from timely.core.child_process import core_stop_event
+
+def trace(frame, event, argument):
+    global lines
+    if frame.f_code.co_filename != threading.__file__:
+        return None
+    if event == "line":
+        lines += 1
+        if lines == at:
+            signal.raise_signal(signal.SIGTERM)
+    return trace
+
+at = lines = 0
+while lines >= at:
+    at, lines = at + 1, 0
+    stop = core_stop_event(with_parent=False)
+    sys.settrace(trace)
+    for _ in range(2):
+        stop.wait(0.001)
+    sys.settrace(None)
+    assert lines < at or stop.wait(10.0), f"the signal at line {at} was lost"
+assert at > 20, at
+"""
+
+
+def test_a_stop_signal_ends_a_wait_wherever_it_comes() -> None:
+    """The main thread may hold the lock of the event that the signal is to set."""
+    worker = ChildProcess("worker", [sys.executable, "-c", SIGNALLED_AT_EACH_LINE]).start()
+    worker.finish(WAIT_S)
+    worker.close()

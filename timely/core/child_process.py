@@ -7,6 +7,7 @@ the module gets SIGINT and must end within ``ORPHAN_S``.
 """
 
 import contextlib
+import faulthandler
 import os
 import runpy
 import signal
@@ -18,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Self
 
@@ -29,6 +31,9 @@ STOP_S = 12.0
 ORPHAN_S = 10.0
 POLL_S = 0.02
 QUOTED_CHARS = 2000
+STACKS_S = 2.0
+STACKS_SIGNAL = signal.SIGUSR1
+"""Makes a module that runs as a child write the stacks of its threads."""
 
 
 class ChildProcess:
@@ -146,6 +151,18 @@ class ChildProcess:
     def interrupt(self) -> None:
         """Send SIGINT."""
         self.signal(signal.SIGINT)
+
+    def stacks(self, timeout_s: float = STACKS_S) -> str:
+        """What its threads do, newest call first. Only for a child made by ``core_module_command``: others may end."""
+        begin = len(self.output())
+        self.signal(STACKS_SIGNAL)
+        text, deadline_s = "", time.monotonic() + timeout_s
+        while self.running and time.monotonic() < deadline_s:
+            time.sleep(10 * POLL_S)
+            before, text = text, self.output()[begin:]
+            if text and text == before:
+                break
+        return text.strip()
 
     def finish(self, timeout_s: float) -> None:
         """Wait until it has ended with exit code 0; raises EngineFailed otherwise."""
@@ -270,11 +287,27 @@ def free_tcp_port() -> int:
         return int(listener.getsockname()[1])
 
 
+def act_on_core_stop_signal(act: Callable[[], None]) -> None:
+    """Call ``act`` once, on a thread of its own, at SIGINT or SIGTERM. For the main thread.
+
+    A signal handler runs inside whatever the main thread does. If that is ``Event.wait``, it may hold the event's lock,
+    and a handler that sets the event would wait for this lock for ever. ``SimpleQueue.put`` may interrupt anything.
+    """
+    signals: SimpleQueue[None] = SimpleQueue()
+
+    def wait_and_act() -> None:
+        signals.get()
+        act()
+
+    threading.Thread(target=wait_and_act, name="stop signal", daemon=True).start()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: signals.put(None))
+
+
 def core_stop_event(*, with_parent: bool = True) -> threading.Event:
     """An event that SIGINT, SIGTERM and, ``with_parent``, the end of the parent set. For the main thread."""
     stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
+    act_on_core_stop_signal(stop.set)
     if with_parent:
         core_watch_parent(stop.set)
     return stop
@@ -289,6 +322,7 @@ def run_child_module() -> None:
         os._exit(1)
 
     core_watch_parent(end)
+    faulthandler.register(STACKS_SIGNAL)
     module = sys.argv[1]
     sys.argv = sys.argv[1:]
     if os.sep in module:

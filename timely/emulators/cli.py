@@ -1,12 +1,12 @@
 """``timely-emulate``: one emulated robot on a loopback address, until interrupted."""
 
 import argparse
-import signal
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from timely.core.child_process import act_on_core_stop_signal
 from timely.core.errors import TimelyError
 from timely.emulators.command_log import EmulatorCommandLog
 from timely.emulators.indy7 import Indy7Emulator
@@ -32,8 +32,7 @@ def run_emulator_command(arguments: Sequence[str], program: str = "timely-emulat
         with ExitStack() as closing:
             journal = closing.enter_context(EmulatorCommandLog(options.log))
             emulator, says = _make_emulator(options, journal)
-            for name in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(name, lambda *_: emulator.stop())
+            act_on_core_stop_signal(emulator.stop)
             print(f"{says}; Ctrl-C ends it", flush=True)
             emulator.run()
     except (TimelyError, OSError) as error:

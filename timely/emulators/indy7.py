@@ -89,7 +89,7 @@ class Indy7Emulator:
         return self
 
     def run(self) -> None:
-        """Serve until ``stop`` is called, from another thread or a signal handler."""
+        """Serve until ``stop`` is called, from another thread."""
         self.start()
         while not self._stopped.wait(LONGEST_WAIT_S):
             pass

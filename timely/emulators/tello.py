@@ -89,7 +89,7 @@ class TelloEmulator:
         return self
 
     def run(self) -> None:
-        """Fly until ``stop`` is called, from another thread or a signal handler."""
+        """Fly until ``stop`` is called, from another thread."""
         try:
             while not self._stop.is_set():
                 self._turn()

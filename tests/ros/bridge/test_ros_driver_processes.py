@@ -23,6 +23,8 @@ from timely_bridge.driver_processes import BridgeDriverProcesses
 from timely_bridge.fleet import parse_bridge_fleet
 from timely_interfaces.msg import ErrorCode, RobotState
 
+from timely.core.child_process import core_module_command
+
 pytestmark = [pytest.mark.ros, pytest.mark.process, pytest.mark.timeout(180)]
 
 START_S = 60.0
@@ -99,6 +101,26 @@ def test_a_driver_that_does_not_start_is_started_again_later(
     assert process.restart_s == 1.0
 
 
+def test_a_driver_that_does_not_end_is_killed_and_the_log_says_where_it_hung(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(driver_processes, "STOP_S", 0.1)
+    file = tmp_path / "hanging.py"
+    file.write_text(
+        "import signal, time\n\ndef hang():\n    print('ready', flush=True)\n    time.sleep(600)\n\n"
+        "signal.signal(signal.SIGINT, signal.SIG_IGN)\nhang()\n"
+    )
+    processes = BridgeDriverProcesses(a_fleet(1, 0), tmp_path)
+    process = processes._processes["drone1"]
+    process.command = core_module_command(str(file))
+    processes._start(process)
+    assert process.child is not None
+    process.child.wait_for_line("ready", START_S)
+    assert not processes.close()
+    assert "the driver of drone1 did not end within 0.1 s and is killed; its threads:" in caplog.text
+    assert "in hang" in caplog.text
+
+
 def test_an_interrupted_start_waits_for_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     """A driver may take a minute until it is ready, or a fault."""
     monkeypatch.setattr(run_fleet, "START_S", 5.0)
@@ -152,6 +174,7 @@ def test_in_json_the_last_words_of_a_driver_that_crashes_name_its_robot(tmp_path
 import json, sys, time
 from pathlib import Path
 from fleet_world import a_fleet
+from timely.core.child_process import core_module_command
 from timely_bridge.driver_processes import BridgeDriverProcesses
 from timely_robots.ros.json_log import start_ros_json_log
 processes = BridgeDriverProcesses(a_fleet(1, 0), Path({str(tmp_path)!r}), json_log=start_ros_json_log())

@@ -149,7 +149,8 @@ class BridgeDriverProcesses:
             while child.running and time.monotonic() < deadline_s:
                 time.sleep(0.01)
             if child.running:
-                log.warning("the driver of %s did not end within %g s and is killed", name, STOP_S)
+                text = "the driver of %s did not end within %g s and is killed; its threads:\n%s"
+                log.warning(text, name, STOP_S, child.stacks())
                 clean = False
             child.close()
         self._copy_logs()
