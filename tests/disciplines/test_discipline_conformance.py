@@ -26,6 +26,8 @@ ROOMY = Machine()
 TIGHT = Machine(blocks=60, max_batch=4, max_resident=6, token_budget=96, prefill_chunk=64)
 """Room for about three prompts: parked generations and running ones have to give way."""
 SWAPPING = replace(TIGHT, swap_s_per_token=1e-5)
+SPAN_S = 2.0 + examples(6)
+"""All jobs arrive within it; a run with fewer jobs is shorter, and just as dense."""
 
 
 def finish_all(driver: StepDriver) -> None:
@@ -49,7 +51,8 @@ def finish_all(driver: StepDriver) -> None:
 )
 def test_no_job_is_lost_and_every_plan_keeps_the_contract(name: str, machine: Machine, seed: int) -> None:
     """Parking, blocking skills, reports late and twice, cancels, speculation, memory pressure."""
-    finish_all(StepDriver(name, random_works(seed, 24), machine, seed=seed))
+    works = random_works(seed, 8 + examples(16), span_s=SPAN_S)
+    finish_all(StepDriver(name, works, machine, seed=seed))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -72,15 +75,19 @@ def test_memory_for_one_job_only_still_serves_all(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_switching_at_any_time_loses_and_repeats_nothing(name: str) -> None:
-    driver = StepDriver(name, random_works(5, 30), TIGHT, seed=5)
+    driver = StepDriver(name, random_works(5, 10 + examples(20), span_s=SPAN_S), TIGHT, seed=5)
     rng = np.random.default_rng(5)
-    for when in np.sort(rng.uniform(0.0, 12.0, size=12)):
+    last_s = SPAN_S + 4.0
+    for when in np.sort(rng.uniform(0.0, last_s, size=12)):
         driver.switch_at(float(when), str(rng.choice(NAMES)))
-    driver.switch_at(12.5, name)
+    driver.switch_at(last_s + 0.5, name)
     finish_all(driver)
 
 
-WORKS = {"all kinds": random_works(6, 30), "chats": random_chats(6, 40)}
+WORKS = {
+    "all kinds": random_works(6, 10 + examples(20), span_s=SPAN_S),
+    "chats": random_chats(6, 15 + examples(25), span_s=SPAN_S),
+}
 
 
 def decisions(name: str, kind: str, *, recorded: bool, maintain: bool) -> list[object]:
