@@ -73,8 +73,12 @@ TOGETHER = {
     **{f"tests/engines/vllm/test_{name}.py": "served engine" for name in SERVED},
     "tests/cli/test_terminal.py": "served engine",
     "tests/engines/vllm": "engine",
+    "tests/planner": "planner",
+    "tests/bench/capacity/test_forced_tokens_file.py": "planner",
 }
-"""Paths that one worker runs with all below them: robots in real time, or tests that share an engine and its memory.
+"""Paths that one worker runs with all below them.
+
+They hold robots in real time, or tests that share an engine and its memory, or the planner's import of transformers.
 
 The robots leave a processor free most of the time. So their two scopes come first, beside the engine that runs in the
 worker itself and the engines with processes of their own: four workers for two processors. Locks of the machine give
@@ -85,10 +89,9 @@ FIRST = (
     *ROBOTS,
     "engine",
     "served engine",
-    "tests/planner/test_planner_paper.py",
+    "planner",
     "tests/bench/live/test_live_comparison.py",
     "tests/server/test_live_page.py",
-    "tests/planner/training/test_planner_training.py",
     "tests/house/test_docs.py",
 )
 """The longest scopes, in the order of their start. The others take seconds, so no worker idles at the end."""
