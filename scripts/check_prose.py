@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tokenize
 from collections.abc import Collection, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -122,15 +123,14 @@ def python(text: str, bad_names: Collection[str]) -> Iterator[tuple[int, str]]:
     """Findings in a Python file: docstrings, comments, messages and names."""
     tree = ast.parse(text)
     for node in ast.walk(tree):
-        for child in ast.iter_child_nodes(node):
-            if (
-                isinstance(child, ast.Expr)
-                and isinstance(child.value, ast.Constant)
-                and isinstance(child.value.value, str)
-            ):
-                for offset, paragraph in paragraphs(child.value.value):
-                    for finding in judge(paragraph):
-                        yield child.lineno + offset, finding
+        if (
+            isinstance(node, ast.Expr)
+            and isinstance(node.value, ast.Constant)
+            and isinstance(node.value.value, str)
+        ):
+            for offset, paragraph in paragraphs(node.value.value):
+                for finding in judge(paragraph):
+                    yield node.lineno + offset, finding
         for message in _messages(node):
             for finding in judge(message):
                 yield getattr(node, "lineno", 0), finding
@@ -194,7 +194,8 @@ def main(arguments: list[str]) -> int:
         ["git", "ls-files", "--", *arguments], capture_output=True, text=True, check=True
     ).stdout.splitlines()
     files = [Path(name) for name in names if name.endswith((".md", ".py")) and Path(name).is_file()]
-    findings = [finding for file in files for finding in check(file)]
+    with ProcessPoolExecutor() as pool:
+        findings = [finding for part in pool.map(check, files, chunksize=20) for finding in part]
     print("\n".join(findings) if findings else f"prose: {len(files)} files, nothing to say", flush=True)
     return 1 if findings else 0
 
