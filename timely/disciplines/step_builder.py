@@ -30,8 +30,7 @@ class StepBuilder:
         "_encoder_cache",
         "_encoder_keys",
         "_evicted_rows",
-        "_may_bar",
-        "_members",
+                "_members",
         "_more",
         "_residents",
         "_victim_rows",
@@ -40,6 +39,7 @@ class StepBuilder:
         "context_tokens",
         "free",
         "limits",
+        "may_bar",
         "plan",
         "prefill_tokens",
         "rows",
@@ -68,8 +68,8 @@ class StepBuilder:
         self._evicted_rows: set[int] = set()
         self._members: set[int] = set()
         self._adapters: set[int] = set()
-        self._may_bar = limits.defers_prompts or limits.encoder is not None or limits.max_adapters is not None
-        """Rows may be barred; asked for every candidate."""
+        self.may_bar = limits.defers_prompts or limits.encoder is not None or limits.max_adapters is not None
+        """Rows may be barred: only then ``is_barred`` has to be asked."""
         self._encoder_budget = limits.encoder.budget if limits.encoder is not None else 0
         self._encoder_cache = limits.encoder.cache if limits.encoder is not None else 0
         self._encoder_keys: set[str] = set()
@@ -110,8 +110,6 @@ class StepBuilder:
 
     def is_barred(self, row: int) -> bool:
         """The step defers prompts, may use no further LoRA adapter, or has no room in the encoder for the row."""
-        if not self._may_bar:
-            return False
         if self.limits.defers_prompts and self.table.prefill_left[row] > 1:
             return True
         if self.limits.encoder is not None and self.table.prefill_left[row] and not self._encode(row, 1)[0]:
@@ -161,11 +159,13 @@ class StepBuilder:
 
     def add(self, row: int, tokens: int | None = None) -> bool:
         """Let the row take part; ``tokens`` caps its prompt chunk. False when it does not fit: nothing changes."""
-        if self.full or row in self._evicted_rows or row in self._members or self.is_barred(row):
-            return False
         table, limits = self.table, self.limits
+        if self.slots <= 0 or self.budget <= limits.drafter_tokens:
+            return False
+        if row in self._members or row in self._evicted_rows or (self.may_bar and self.is_barred(row)):
+            return False
         left = table.prefill_left.item(row)
-        share = self._share(left)
+        share = self._share(left) if left else 1
         if tokens is not None and tokens < share:
             share = tokens
         inputs: list[EncoderInput] = []

@@ -71,7 +71,8 @@ class TardinessDelayCost:
                 self._early_work += weight * work_s
         else:
             self._now_late(weight, work_s)
-        self._drop_late(already_s + delay_s)
+        if self._timely and self._timely[0][0] <= already_s + delay_s:
+            self._drop_late(already_s + delay_s)
 
     def join_together(
         self, slacks_s: Floats, delays_s: Floats, weights: Floats, works_s: Floats, plain: np.ndarray
@@ -125,7 +126,8 @@ class TardinessDelayCost:
             slack_s: its slack after the delays so far.
             late_s: its lateness already.
         """
-        self.settle(already_s)
+        if self._in_bulk:
+            self.settle(already_s)
         if self._gains(delay_s, weight, slack_s, self.late_weight, self._late_work, already_s):
             return True
         if self._may_be_delayed(late_s):

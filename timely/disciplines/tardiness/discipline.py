@@ -198,7 +198,8 @@ class WeightedTardiness(KeyedDiscipline):
             # Prompts of others join the steps after this one.
             further_s = max(step_s, recent_s) * (tokens_left - 1.0)
             ahead_s = np.where(is_first & ~is_urgent, prefill_s + step_s + further_s, ahead_s)
-        if plain.any():
+        has_plain = bool(np.count_nonzero(plain))
+        if has_plain:
             tokens_left[plain] = self._left_of_answers(table, rows[plain])
             ahead_s[plain] = prefill_s[plain] + step_s
             has_begun = plain & (table.output_tokens[every] > 0)
@@ -214,10 +215,10 @@ class WeightedTardiness(KeyedDiscipline):
         waiting = (prefill > 0) & (table.resume_s[every] <= limits.now) & ~plain
         # Those are lost that would be late even without the step of caution.
         places = (waiting & (slack_s >= -step_s) & (slack_s < math.inf)).nonzero()[0]
-        queues: list[Rows] = []
+        queues: list[slice] = []
         if places.size > 1:
             deadline_s = due_s[places] + allowed_s[places]
-            places = places[np.lexsort((table.sequence[rows[places]], deadline_s))]
+            places = places[np.lexsort((table.sequence[rows[places]], deadline_s, -weight[places]))]
             queues = tardiness_queue_prompts(
                 slack_s, weight, prefill, places, limits.token_budget, prompt_token_s, alone_s
             )
@@ -230,11 +231,14 @@ class WeightedTardiness(KeyedDiscipline):
             caution_tokens = self._segments.first_caution_tokens(expected_tokens, is_urgent)
             caution_s = step_s + step_s * np.where(is_first, caution_tokens, 0.0)
             index *= 1.0 + self.IN_TIME_S / horizon_s * np.exp(np.minimum(slack_s, 0.0) / caution_s)
-        for queue in queues:
-            index[queue] = np.sort(index[queue])[::-1]
-        ordinary = np.zeros_like(plain)
+        if queues:
+            queued_index = index[places]
+            for queue in queues:
+                queued_index[queue][::-1].sort()
+            index[places] = queued_index
+        ordinary = np.zeros(len(rows), dtype=np.bool_)
         # Where requests have priorities, those decide between them.
-        if plain.any() and not table.priority[every].any():
+        if has_plain and not table.priority[every].any():
             ordinary = plain & (alpha == NORMAL.alpha) & (ert_s == NORMAL.ert_s)
             self._rank_by_arrival(index, ordinary, table.resident[every])
         return TardinessJobNumbers(
@@ -286,15 +290,14 @@ class WeightedTardiness(KeyedDiscipline):
     def _count_active(table: JobTable, limits: StepLimits) -> int:
         """Sequences of a step with the present pool, without ordinary requests unless there are priorities."""
         rows = table.active.nonzero()[0]
-        if not np.count_nonzero(table.priority):
-            rows = rows[
-                ~(
-                    table.plain[rows]
-                    & (table.alpha[rows] == NORMAL.alpha)
-                    & (table.ert_s[rows] == NORMAL.ert_s)
-                )
-            ]
-        return min(rows.size, limits.max_batch)
+        count = rows.size
+        plain_rows = rows[table.plain[rows]]
+        if plain_rows.size and not np.count_nonzero(table.priority):
+            is_ordinary = (table.alpha[plain_rows] == NORMAL.alpha) & (
+                table.ert_s[plain_rows] == NORMAL.ert_s
+            )
+            count -= np.count_nonzero(is_ordinary)
+        return min(count, limits.max_batch)
 
     @staticmethod
     def _rank_by_arrival(index: Floats, ordinary: np.ndarray, resident: np.ndarray) -> None:
@@ -349,9 +352,10 @@ class WeightedTardiness(KeyedDiscipline):
         all_join = len(plan.tokens) == count
         if not all_join:
             plan.limited_by = step.limited_by or ("batch" if builder.slots <= 0 else "tokens")
-        if self.RIDE_HORIZON_S > 0.0 and plan.tokens:
+        if self.RIDE_HORIZON_S > 0.0 and plan.tokens and step.is_mild:
             riders, short = self._riders(table, limits)
             all_ride = short or step.is_cheap
+            # The first property looks for members that have become late.
             if riders and (step.in_time or (all_ride and step.is_mild)):
                 step.decode_early(riders, all_join=all_ride)
         self._settle(builder, step, all_join=all_join)
@@ -457,7 +461,7 @@ class WeightedTardiness(KeyedDiscipline):
         Those that have the time to be computed again come before other candidates, the shortest context first.
         """
         resume_s = table.resume_s[numbers.rows]
-        parked_places = np.flatnonzero(table.resident[numbers.rows] & (resume_s > now))
+        parked_places = (table.resident[numbers.rows] & (resume_s > now)).nonzero()[0]
         yield from numbers.rows[
             parked_places[np.lexsort((numbers.index[parked_places], -resume_s[parked_places]))]
         ].tolist()

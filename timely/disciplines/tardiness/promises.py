@@ -35,7 +35,7 @@ class TardinessPromises:
     def __init__(self, builder: StepBuilder, numbers: TardinessJobNumbers) -> None:
         table, rows, now = builder.table, numbers.rows, builder.limits.now
         is_promised = table.promised[rows]
-        if is_promised.any():
+        if np.count_nonzero(is_promised):
             is_promised &= (table.segment[rows] == 0) & (table.resume_s[rows] <= now)
             is_promised &= table.due_s[rows] + table.ert_s[rows] - table.network_s[rows] > now
         places = is_promised.nonzero()[0]
@@ -122,31 +122,31 @@ def tardiness_queue_prompts(
     slack_s: Floats,
     weight: Floats,
     prompts: Rows,
-    places: Rows,
+    order: Rows,
     budget: int,
     prompt_token_s: float,
     step_s: float,
-) -> list[Rows]:
+) -> list[slice]:
     """Take from the slack of prompts that wait what others leave that are computed before them or with them.
 
     The steeper utilities come first, then the earlier deadlines. None waits longer than an equal behind it can.
 
     Args:
         slack_s: changed in place; as ``weight`` and ``prompts``, the prompt tokens left, an entry a job.
-        places: of those prompts in the arrays, by deadline.
+        order: places of those prompts in the arrays, the steepest first, those of equal weight by deadline.
         budget: most tokens of a step; ``step_s`` is its time without them, seconds.
 
     Returns:
-        The places of those of equal weight, in order.
+        The parts of the order in which the weight is equal.
     """
-    order = places[np.argsort(-weight[places], kind="stable")]
     tokens, steps = _tardiness_prompts_ahead(prompts[order], budget)
-    slack_s[order] -= prompt_token_s * tokens + step_s * steps
+    left_s = slack_s[order] - (prompt_token_s * tokens + step_s * steps)
     sorted_weight = weight[order]
     ends = ((sorted_weight[1:] != sorted_weight[:-1]).nonzero()[0] + 1).tolist()
-    queues = [order[begin:end] for begin, end in pairwise([0, *ends, len(order)])]
+    queues = [slice(begin, end) for begin, end in pairwise([0, *ends, len(order)])]
     for queue in queues:
-        slack_s[queue] = np.minimum.accumulate(slack_s[queue][::-1])[::-1]
+        left_s[queue] = np.minimum.accumulate(left_s[queue][::-1])[::-1]
+    slack_s[order] = left_s
     return queues
 
 

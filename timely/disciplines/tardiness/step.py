@@ -27,7 +27,7 @@ MAX_PROMPT_REFUSALS = 8
 MIN_GROUP = 8
 """Decoding candidates in a row that are first judged as one."""
 
-PIECE = 32
+PIECE = 64
 """Candidates that are read from the arrays at a time: mostly the step is full before the last one."""
 
 REPORT_GRACE_S = 0.25
@@ -153,8 +153,7 @@ class TardinessStep:
 
     @property
     def is_mild(self) -> bool:
-        """No late member loses utility faster than a normal task."""
-        self._all.settle(self._delay_s)
+        """None of those known to be late loses utility faster than a normal task."""
         return self._all.steepest_late <= -NORMAL.alpha
 
     @property
@@ -200,8 +199,9 @@ class TardinessStep:
             self._fill_piece(places[at : at + PIECE])
 
     def _fill_piece(self, places: Rows) -> None:
-        builder, numbers, promises = self._builder, self._numbers, self._promises
-        table, rows = builder.table, numbers.rows[places]
+        builder, numbers, rules = self._builder, self._numbers, self._rules
+        table, rows, may_bar = builder.table, numbers.rows[places], builder.may_bar
+        promises = self._promises if self._promises.hold else None
         prompts = table.prefill_left[rows]
         if self._refusals >= MAX_PROMPT_REFUSALS:
             # No prompt is considered before one of those joins that decode.
@@ -223,24 +223,32 @@ class TardinessStep:
                 continue
             if prompt and self._refusals >= MAX_PROMPT_REFUSALS:
                 continue
-            if builder.is_barred(row):
+            if may_bar and builder.is_barred(row):
                 continue
-            tokens, own_s = self._share(row, prompt, left, weight, own_slack_s, plain=plain)
-            if not tokens:
-                continue
-            mixes = prompt or builder.prefill_tokens
-            mixing_s = self._mixing_s(prompt, 0 if prompt else context) if mixes else 0.0
+            tokens, mixing_s = 1, 0.0
+            if prompt:
+                tokens = self._share(row, prompt, weight, own_slack_s)
+                if not tokens:
+                    continue
+                own_s = numbers.prompt_token_s * tokens
+                if not builder.prefill_tokens:
+                    mixing_s = self._mixing_s(prompt, 0)
+            else:
+                # A plain answer goes on for long; it delays a member no longer than that has work.
+                own_s = numbers.sequence_s * (min(left, self._longest_tokens) if plain else left)
+                if builder.prefill_tokens:
+                    mixing_s = self._mixing_s(0, context)
             delay_s, slack = own_s + mixing_s, own_slack_s - mixing_s
             costs = self._costs() if ordinary else self._all
-            room_s = promises.room_s(weight, row, slack) - self._delay_s if promises.hold else math.inf
+            room_s = promises.room_s(weight, row, slack) - self._delay_s if promises else math.inf
             breaks = delay_s > room_s
             if breaks or (
-                self._rules.PROTECT
+                rules.PROTECT
                 and builder.rows
-                and not promises.presses(row, slack)
+                and not (promises and promises.presses(row, slack))
                 and not self._is_worth(costs, delay_s, weight, slack, work)
             ):
-                tokens = self._fitting(costs, tokens, room_s, mixing_s) if prompt and self._rules.CHUNK else 0
+                tokens = self._fitting(costs, tokens, room_s, mixing_s) if prompt and rules.CHUNK else 0
                 own_s = numbers.prompt_token_s * tokens
                 delay_s = own_s + mixing_s
                 if not tokens or not self._is_worth(costs, delay_s, weight * tokens / prompt, slack, work):
@@ -251,7 +259,8 @@ class TardinessStep:
                 self._refusals = 0
                 self._cuts |= tokens < prompt
                 self._join(delay_s, weight, slack, work, left, plain=plain, ordinary=ordinary)
-                promises.join(row, own_s, tokens)
+                if promises:
+                    promises.join(row, own_s, tokens)
                 if builder.full:
                     return
             elif not resident or builder.is_evicted(row):
@@ -272,15 +281,8 @@ class TardinessStep:
     ) -> bool:
         return costs.is_worth(delay_s, weight, slack_s - self._delay_s, -slack_s - work_s, self._delay_s)
 
-    def _share(
-        self, row: int, prompt: int, left_tokens: float, weight: float, slack_s: float, *, plain: bool
-    ) -> tuple[int, float]:
-        """Tokens for a candidate in this step, and the delay it causes, seconds."""
-        numbers = self._numbers
-        if not prompt:
-            # A plain answer goes on for long; it delays a member no longer than that has work.
-            delayed_tokens = min(left_tokens, self._longest_tokens) if plain else left_tokens
-            return 1, numbers.sequence_s * delayed_tokens
+    def _share(self, row: int, prompt: int, weight: float, slack_s: float) -> int:
+        """Prompt tokens for a candidate in this step."""
         tokens = min(prompt, self._builder.tokens_for(row))
         if tokens < prompt:
             # It goes on in the next step anyway, so it leaves a token to each equal that decodes.
@@ -290,9 +292,9 @@ class TardinessStep:
             tokens = max(least, tokens - equals)
         if self._rules.CHUNK and self._parked_slack_s < slack_s:
             # A job that is about to resume cannot interrupt a step.
-            most = int(max(self._parked_slack_s, 0.0) / numbers.prompt_token_s)
+            most = int(max(self._parked_slack_s, 0.0) / self._numbers.prompt_token_s)
             tokens = min(tokens, max(MIN_CHUNK_TOKENS, most))
-        return tokens, numbers.prompt_token_s * tokens
+        return tokens
 
     @property
     def _answers_keep_jobs_out(self) -> bool:
@@ -311,6 +313,8 @@ class TardinessStep:
         """
         numbers, already_s = self._numbers, self._delay_s
         weights, slacks = numbers.weight[places], numbers.slack_s[places]
+        if not ordinary and not (self.in_time and float(slacks.min()) > already_s):
+            return 0
         works, lefts, plain = numbers.work_s[places], numbers.left_tokens[places], numbers.plain[places]
         longest = self._longest_tokens
         if not ordinary:
@@ -401,10 +405,25 @@ class TardinessStep:
         if slack_s == math.inf or (ordinary and not self.PROTECTS_ORDINARY):
             return  # no delay costs it anything
         self._all.join(slack_s, delay_s, already_s, weight, work_s, plain=plain)
-        if self._has_ordinary and not ordinary and weight > self.HEEDED_WEIGHT:
+        if self._has_ordinary and not ordinary:
+            self._heed(slack_s, delay_s, already_s, weight, work_s, left_tokens, plain=plain)
+        if not (ordinary or plain) and left_tokens > self._longest_tokens:
+            self._longest_tokens = left_tokens
+
+    def _heed(
+        self,
+        slack_s: float,
+        delay_s: float,
+        already_s: float,
+        weight: float,
+        work_s: float,
+        left_tokens: float,
+        *,
+        plain: bool,
+    ) -> None:
+        """A member joins that is no ordinary request, so these have to heed it."""
+        if weight > self.HEEDED_WEIGHT:
             self._heeded_cost.join(slack_s, delay_s, already_s, weight, work_s, plain=plain)
-        if not (ordinary or plain):
-            self._longest_tokens = max(self._longest_tokens, left_tokens)
 
     def worth_evicting(self, row: int, victims: list[int]) -> bool:
         """Whether a job gains at least as much by the victims' memory as they lose.
@@ -418,13 +437,13 @@ class TardinessStep:
         work_s, wait_s, loss = self._eviction_work_s(at), 0.0, 0.0
         all_run = self._is_shared and bool(table.segment[row])
         for victim in victims:
-            if self._is_protected(at, numbers.place(victim)):
+            place = numbers.place(victim)
+            if self._is_protected(at, place):
                 return False
             if table.priority[victim] != table.priority[row]:
                 if table.priority[victim] < table.priority[row]:
                     return False
                 continue
-            place = numbers.place(victim)
             resume_s = float(table.resume_s[victim])
             runs = all_run and resume_s < math.inf
             parked_s = 0.0 if runs else min(max(0.0, resume_s - now), MAX_PARKED_WAIT_S)

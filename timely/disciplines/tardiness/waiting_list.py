@@ -2,6 +2,7 @@
 
 from bisect import insort
 from collections.abc import Callable
+from itertools import islice
 from operator import itemgetter
 
 import numpy as np
@@ -82,17 +83,13 @@ class TardinessRankedJobs:
         """Rows of the first waiting jobs and the newcomers; None when the order is too old or used up."""
         if not self._ranked_s <= now < self._ranked_s + RANKED_S or len(self._new) > MAX_NEW:
             return None
-        while True:
-            rows = np.array([job.row for job in self._order[:FIRST]], dtype=np.int64)
-            waits = (rows >= 0) & ~table.resident[rows]
-            if waits.all():
-                break
-            # The others have started or ended; an evicted one is among the newcomers.
-            self._order[:FIRST] = [self._order[place] for place in np.flatnonzero(waits).tolist()]
-        if len(rows) < FIRST:
+        # The others have started or ended; an evicted one is among the newcomers.
+        still_wait = (job for job in self._order if job.row >= 0 and not table.resident[job.row])
+        first = list(islice(still_wait, FIRST))
+        if len(first) < FIRST:
             return None
-        new = [job.row for job in self._new if job.row >= 0]
-        return np.concatenate((rows, np.array(new, dtype=np.int64)))
+        self._order[: self._order.index(first[-1]) + 1] = first
+        return np.array([job.row for job in (*first, *self._new) if job.row >= 0], dtype=np.int64)
 
 
 class TardinessArrivalOrder:

@@ -79,20 +79,19 @@ class TimelyStep(TardinessStep):
     def is_cheap(self) -> bool:
         return self.late_weight < self._decode_price
 
-    def _join(
+    def _heed(
         self,
-        delay_s: float,
-        weight: float,
         slack_s: float,
+        delay_s: float,
+        already_s: float,
+        weight: float,
         work_s: float,
         left_tokens: float,
         *,
         plain: bool,
-        ordinary: bool,
     ) -> None:
-        super()._join(delay_s, weight, slack_s, work_s, left_tokens, plain=plain, ordinary=ordinary)
-        if self._has_ordinary and not ordinary and slack_s < math.inf:
-            self._delayed_members.join(slack_s + delay_s, weight, work_s, math.inf if plain else left_tokens)
+        super()._heed(slack_s, delay_s, already_s, weight, work_s, left_tokens, plain=plain)
+        self._delayed_members.join(slack_s + delay_s, weight, work_s, math.inf if plain else left_tokens)
 
     def _add_group(self, places: Rows, *, ordinary: bool) -> int:
         if ordinary:
