@@ -28,8 +28,8 @@ class FairClock:
 
     def advance(self, table: JobTable, limits: StepLimits) -> None:
         """Let virtual time pass until ``limits.now`` if other requests run than at the last call."""
-        active = table.active & table.resident
-        running = int(np.count_nonzero(active))
+        active = (table.active & table.resident).nonzero()[0]
+        running = active.size
         batch = (len(table), running, int(table.sequence[active].sum()))
         if batch == self._batch:
             # Only the running requests change the pace, so extra calls in between change nothing.

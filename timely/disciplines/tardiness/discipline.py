@@ -204,7 +204,7 @@ class WeightedTardiness(KeyedDiscipline):
             ahead_s[plain] = prefill_s[plain] + step_s
             has_begun = plain & (table.output_tokens[every] > 0)
             is_paced = has_begun & (table.pace_s[every] > 0.0)
-            if is_paced.any():
+            if np.count_nonzero(is_paced):
                 allowed_s[is_paced] = self._reading_s(table, rows[is_paced])
         else:
             has_begun = plain
@@ -238,7 +238,7 @@ class WeightedTardiness(KeyedDiscipline):
             index[places] = queued_index
         ordinary = np.zeros(len(rows), dtype=np.bool_)
         # Where requests have priorities, those decide between them.
-        if has_plain and not table.priority[every].any():
+        if has_plain and not np.count_nonzero(table.priority[every]):
             ordinary = plain & (alpha == NORMAL.alpha) & (ert_s == NORMAL.ert_s)
             self._rank_by_arrival(index, ordinary, table.resident[every])
         return TardinessJobNumbers(
@@ -306,7 +306,7 @@ class WeightedTardiness(KeyedDiscipline):
         So ordinary requests start in the order of their arrival, and a new one takes no place from another.
         """
         waiting = ordinary & ~resident
-        if waiting.any():
+        if np.count_nonzero(waiting):
             level = float(index[waiting].max())
             index[waiting] = level
             running = ordinary & resident
@@ -387,7 +387,7 @@ class WeightedTardiness(KeyedDiscipline):
 
         None: those with KV cache do not all fit, or there are priorities, so the step has to be composed in full.
         """
-        if limits.max_adapters is not None or table.priority.any():
+        if limits.max_adapters is not None or np.count_nonzero(table.priority):
             return None
         order = self._ordinary_order(table, limits, runnable)
         if order is None:
@@ -401,9 +401,8 @@ class WeightedTardiness(KeyedDiscipline):
         first_cut = 0
         for at, row in enumerate(others):
             if at == first_waiting:
-                first_cut = first_waiting + builder.add_prompts(
-                    np.array(others[first_waiting:], dtype=np.int64)
-                )
+                waiting = np.array(others[first_waiting : first_waiting + builder.slots], dtype=np.int64)
+                first_cut = first_waiting + builder.add_prompts(waiting)
             if builder.full:
                 break
             resident = at < first_waiting
@@ -442,7 +441,7 @@ class WeightedTardiness(KeyedDiscipline):
             return places
         rows = numbers.rows[places]
         ranks = [table.sequence[rows], -numbers.index[places]]
-        if table.priority.any():
+        if np.count_nonzero(table.priority):
             ranks.append(table.priority[rows])
         result: Rows = places[np.lexsort(ranks)]
         return result

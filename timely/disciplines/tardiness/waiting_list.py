@@ -67,7 +67,7 @@ class TardinessRankedJobs:
     def _rank(self, table: JobTable, rows: Rows, index: Floats) -> None:
         # More than are considered: some of them start before the order is made anew.
         most = 4 * FIRST
-        has_priorities = table.priority.any()
+        has_priorities = bool(np.count_nonzero(table.priority))
         if not has_priorities and len(rows) > most:
             # The others come after these in any case, so they need no order.
             ranks = -index[rows]

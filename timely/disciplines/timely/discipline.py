@@ -252,7 +252,7 @@ class Timely(WeightedTardiness):
     ) -> tuple[Rows, list[int]] | None:
         if self._by_arrival:
             return super()._ordinary_order(table, limits, runnable)
-        if (table.resident & ~runnable).any():
+        if np.count_nonzero(table.resident & ~runnable):
             return None
         considered = self._considered_rows(table, limits, runnable)
         rows = runnable.nonzero()[0] if considered is None else considered[runnable[considered]]
@@ -283,10 +283,11 @@ class Timely(WeightedTardiness):
         if rows is None:
             rows = np.arange(len(table))
         is_undated = _are_discipline_rows_undated(table, rows)
-        if not is_undated.any():
+        count = np.count_nonzero(is_undated)
+        if not count:
             return super()._numbers(table, limits, rows)
         own = self._undated_numbers(table, limits, rows[is_undated])
-        if is_undated.all():
+        if count == len(rows):
             return own
         others = super()._numbers(table, limits, rows[~is_undated])
         columns = {
@@ -301,7 +302,7 @@ class Timely(WeightedTardiness):
         prompt_token_s = limits.speed.prefill_token_s
         needs = self._needs(table, limits, rows, step_s)
         index = needs.weight / needs.use_s
-        if self._by_arrival and not table.priority.any():
+        if self._by_arrival and not np.count_nonzero(table.priority):
             self._rank_by_arrival(index, np.ones(len(rows), dtype=np.bool_), table.resident[rows])
         return TardinessJobNumbers(
             rows,
@@ -336,7 +337,7 @@ class Timely(WeightedTardiness):
         use_s = use * step_s / a_round
         # Levels rank these requests among themselves; none is worth more beside a robot's task.
         levels = self._level_weights(table, rows)
-        if len(requests.applications) and requests.apps[places].any():
+        if len(requests.applications) and np.count_nonzero(requests.apps[places]):
             self._share_fairly(table, rows, places, use_s, step_s)
         return Needs(SLOPE * levels / levels.max(), use_s, tokens_left, a_round)
 
@@ -365,7 +366,7 @@ class Timely(WeightedTardiness):
         use_s[member] = use / whole * step_s
         resident = member & table.resident[rows]
         waiting = member & ~table.resident[rows]
-        if waiting.any():
+        if np.count_nonzero(waiting):
             first = np.nextafter(use_s[waiting].min(), 0.0)
             later = resident & (use_s > first)
             use_s[later] = first * (1.0 - TIE_SHARE * first / use_s[later])

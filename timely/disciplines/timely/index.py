@@ -68,7 +68,7 @@ def timely_gittins_use(
     total_use = np.cumsum(use_left, axis=1) + use_left * longer + (before * count)[:, None]
     least: Floats = np.where(alive, total_use / np.maximum(end_count, 1), np.inf).min(axis=1)
     is_outlived = count == 0
-    if is_outlived.any():
+    if np.count_nonzero(is_outlived):
         tokens = np.maximum(output_tokens[is_outlived], 1.0)
         again = machine.use(tokens, (1.0 + OUTLIVED_SHARE) * tokens, context_tokens[is_outlived])
         least[is_outlived] = before[is_outlived] + again
@@ -86,9 +86,11 @@ def timely_mean_left(lengths: Floats, output_tokens: Floats) -> Floats:
 
 def timely_step_slots(table: JobTable, limits: StepLimits) -> float:
     """Places of a step that decode, if all have as many drafts as those that decode now."""
-    drafts = table.draft_tokens[table.prefill_left == 0]
-    own_tokens = 1.0 + limits.drafter_tokens
-    tokens = limits.token_budget / (own_tokens + int(drafts.sum()) / max(1, drafts.size))
+    tokens_a_place = 1.0 + limits.drafter_tokens
+    if np.count_nonzero(table.draft_tokens):
+        drafts = table.draft_tokens[table.prefill_left == 0]
+        tokens_a_place += int(drafts.sum()) / max(1, drafts.size)
+    tokens = limits.token_budget / tokens_a_place
     return float(max(1, min(limits.max_batch, limits.max_resident, tokens)))
 
 

@@ -49,6 +49,9 @@ _MIDDLES: Floats = (np.arange(PLACES) + 0.5) / PLACES
 _NORMAL: Floats = np.array([-1.534, -0.887, -0.489, -0.157, 0.157, 0.489, 0.887, 1.534])
 """The middles of eight equally likely parts of a standard normal."""
 
+_PRIOR_FACTORS: Floats = np.exp(PRIOR_SIGMA * _NORMAL)
+"""Lengths over their predictions before any request has finished, equally likely."""
+
 
 def timely_even_lengths(lengths: Floats, weights: Floats) -> Floats:
     """``PLACES`` equally likely lengths, ascending, that stand for a weighted distribution."""
@@ -105,11 +108,10 @@ class TimelyLengthErrors:
         factors = self._factors.get(octave)
         if factors is None:
             errors = np.array(self._errors.get(octave, ()), dtype=np.float64)
-            prior = np.exp(PRIOR_SIGMA * _NORMAL)
-            both = np.concatenate((errors, prior))
-            weights = np.ones_like(both)
-            weights[errors.size :] = PRIOR_ERRORS / prior.size
-            factors = self._factors[octave] = timely_even_lengths(both, weights)
+            weights = np.ones(errors.size + _PRIOR_FACTORS.size)
+            weights[errors.size :] = PRIOR_ERRORS / _PRIOR_FACTORS.size
+            factors = timely_even_lengths(np.concatenate((errors, _PRIOR_FACTORS)), weights)
+            self._factors[octave] = factors
         return factors
 
 
@@ -145,7 +147,7 @@ class TimelyAnswerLengths:
                 lengths[place] = self._of_similar(vector, *recent)
             elif expected_tokens is not None:
                 lengths[place] = max(1.0, expected_tokens) * self._errors.factors(expected_tokens)
-            lengths[place].clip(1.0, float(max(1, spec.max_tokens)), out=lengths[place])
+            np.minimum(np.maximum(lengths[place], 1.0), max(1, spec.max_tokens), out=lengths[place])
         return lengths
 
     def _of_similar(self, vector: Vectors, newest: Ints, bins: Ints) -> Floats:

@@ -237,7 +237,7 @@ class TimelyUndatedRequests:
         output, prompt = table.output_tokens[rows], table.prefill_left[rows]
         use, left, seen_output = self._use[places], self._left[places], self._seen_output[places]
         stale = (prompt != self._seen_prompt[places]) | (output >= seen_output + REFRESH_TOKENS)
-        if stale.any():
+        if np.count_nonzero(stale):
             at, tokens, prompts = places[stale], output[stale], prompt[stale]
             lengths, begin = self.lengths[at], tokens.astype(np.float64)
             context = timely_first_context(table, rows[stale], block_tokens)
