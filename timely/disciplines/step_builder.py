@@ -5,7 +5,7 @@ run short, it evicts rows that the discipline ranks below the one that needs the
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -165,14 +165,16 @@ class StepBuilder:
         if row in self._members or row in self._evicted_rows or (self.may_bar and self.is_barred(row)):
             return False
         left = table.prefill_left.item(row)
-        share = self._share(left) if left else 1
-        if tokens is not None and tokens < share:
-            share = tokens
-        inputs: list[EncoderInput] = []
-        if left and limits.encoder is not None:
-            share, inputs = self._encode(row, share)
-        if share <= 0:
-            return False
+        share = 1
+        inputs: Sequence[EncoderInput] = ()
+        if left:
+            share = self._share(left)
+            if tokens is not None and tokens < share:
+                share = tokens
+            if limits.encoder is not None:
+                share, inputs = self._encode(row, share)
+            if share <= 0:
+                return False
         resident = table.resident.item(row)
         ends = row in limits.ending_rows
         new_blocks = 0 if ends else self._blocks_needed(row, share, resident)

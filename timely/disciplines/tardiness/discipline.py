@@ -450,8 +450,8 @@ class WeightedTardiness(KeyedDiscipline):
     def _parked_slack_s(table: JobTable, numbers: TardinessJobNumbers, now: float) -> float:
         """Least slack of the jobs that resume by themselves, seconds; infinite without any."""
         resume_s = table.resume_s[numbers.rows]
-        slacks_s = numbers.slack_s[(resume_s > now) & (resume_s < math.inf)]
-        return float(slacks_s.min(initial=math.inf))
+        places = ((resume_s > now) & (resume_s < math.inf)).nonzero()[0]
+        return float(numbers.slack_s[places].min()) if places.size else math.inf
 
     @staticmethod
     def _victims_of(table: JobTable, numbers: TardinessJobNumbers, now: float, order: Rows) -> Iterator[int]:

@@ -170,13 +170,13 @@ class TardinessStep:
         decoding = (table.prefill_left[rows] == 0) & table.resident[rows]
         kinds = np.where(decoding, 1 + numbers.ordinary[order], 0)
         self._decoding, self._decoding_place = numbers.weight[order][decoding], 0
+        kind_list = kinds.tolist()
         changes = (kinds[1:] != kinds[:-1]).nonzero()[0] + 1
-        bounds = [0, *changes.tolist(), len(kinds)]
         considered = 0
-        for begin, end in pairwise(bounds):
-            ordinary = bool(kinds[begin] == 2)
+        for begin, end in pairwise([0, *changes.tolist(), len(kinds)]):
+            ordinary = kind_list[begin] == 2
             least = self.MIN_ORDINARY_GROUP if ordinary else MIN_GROUP
-            if self._rules.PROTECT and kinds[begin] and end - begin >= least:
+            if end - begin >= least and kind_list[begin] and self._rules.PROTECT:
                 self._fill_one_by_one(order[considered:begin])
                 if self._builder.full:
                     return
@@ -246,12 +246,16 @@ class TardinessStep:
                 rules.PROTECT
                 and builder.rows
                 and not (promises and promises.presses(row, slack))
-                and not self._is_worth(costs, delay_s, weight, slack, work)
+                and not costs.is_worth(
+                    delay_s, weight, slack - self._delay_s, -slack - work, self._delay_s
+                )
             ):
                 tokens = self._fitting(costs, tokens, room_s, mixing_s) if prompt and rules.CHUNK else 0
                 own_s = numbers.prompt_token_s * tokens
                 delay_s = own_s + mixing_s
-                if not tokens or not self._is_worth(costs, delay_s, weight * tokens / prompt, slack, work):
+                if not tokens or not costs.is_worth(
+                    delay_s, weight * tokens / prompt, slack - self._delay_s, -slack - work, self._delay_s
+                ):
                     self.limited_by = self.limited_by or "suspended"
                     self._refusals += bool(prompt) and not breaks
                     continue
@@ -275,11 +279,6 @@ class TardinessStep:
         step_s = builder.limits.speed.step_s(len(builder.rows), 0)
         self._heeded_cost.wait_share = min(1.0, step_s / self._numbers.step_s)
         return self._heeded_cost
-
-    def _is_worth(
-        self, costs: TardinessDelayCost, delay_s: float, weight: float, slack_s: float, work_s: float
-    ) -> bool:
-        return costs.is_worth(delay_s, weight, slack_s - self._delay_s, -slack_s - work_s, self._delay_s)
 
     def _share(self, row: int, prompt: int, weight: float, slack_s: float) -> int:
         """Prompt tokens for a candidate in this step."""

@@ -283,15 +283,18 @@ class Timely(WeightedTardiness):
         if rows is None:
             rows = np.arange(len(table))
         is_undated = _are_discipline_rows_undated(table, rows)
-        count = np.count_nonzero(is_undated)
-        if not count:
+        undated = is_undated.nonzero()[0]
+        if not undated.size:
             return super()._numbers(table, limits, rows)
-        own = self._undated_numbers(table, limits, rows[is_undated])
-        if count == len(rows):
+        own = self._undated_numbers(table, limits, rows[undated])
+        if undated.size == len(rows):
             return own
-        others = super()._numbers(table, limits, rows[~is_undated])
+        dated = (~is_undated).nonzero()[0]
+        others = super()._numbers(table, limits, rows[dated])
+        places = np.empty_like(rows)
+        places[np.concatenate((undated, dated))] = np.arange(len(rows))
         columns = {
-            name: _merge_discipline_orders(is_undated, getattr(own, name), getattr(others, name))
+            name: np.concatenate((getattr(own, name), getattr(others, name)))[places]
             for name in ("left_tokens", "work_s", "weight", "slack_s", "plain", "ordinary", "index")
         }
         return TardinessJobNumbers(rows, others.step_s, others.sequence_s, others.prompt_token_s, **columns)
@@ -422,9 +425,3 @@ def _are_discipline_rows_undated(table: JobTable, rows: Rows | slice) -> Bools:
     """Which of these rows have no deadline: they close no segment and bring no utility of their own."""
     flat: Bools = (table.alpha[rows] == NORMAL.alpha) & (table.ert_s[rows] == NORMAL.ert_s)
     return flat & ~table.segmented[rows]
-
-
-def _merge_discipline_orders(is_undated: np.ndarray, own: np.ndarray, others: np.ndarray) -> np.ndarray:
-    column = np.empty(len(is_undated), dtype=others.dtype)
-    column[is_undated], column[~is_undated] = own, others
-    return column
