@@ -1,7 +1,5 @@
 """Virtual time at the pace of the machine: what it works off in a step, as observed."""
 
-import numpy as np
-
 from timely.core.job import JobTable
 from timely.disciplines.base import StepLimits
 from timely.disciplines.justitia.virtual_time import FairVirtualTime

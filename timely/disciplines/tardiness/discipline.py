@@ -296,7 +296,7 @@ class WeightedTardiness(KeyedDiscipline):
             is_ordinary = (table.alpha[plain_rows] == NORMAL.alpha) & (
                 table.ert_s[plain_rows] == NORMAL.ert_s
             )
-            count -= np.count_nonzero(is_ordinary)
+            count -= int(np.count_nonzero(is_ordinary))
         return min(count, limits.max_batch)
 
     @staticmethod

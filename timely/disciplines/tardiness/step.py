@@ -246,9 +246,7 @@ class TardinessStep:
                 rules.PROTECT
                 and builder.rows
                 and not (promises and promises.presses(row, slack))
-                and not costs.is_worth(
-                    delay_s, weight, slack - self._delay_s, -slack - work, self._delay_s
-                )
+                and not costs.is_worth(delay_s, weight, slack - self._delay_s, -slack - work, self._delay_s)
             ):
                 tokens = self._fitting(costs, tokens, room_s, mixing_s) if prompt and rules.CHUNK else 0
                 own_s = numbers.prompt_token_s * tokens

@@ -83,8 +83,8 @@ class TimelyDelayedMembers:
         mild = weight <= -NORMAL.alpha
 
         def gains(at: slice, before_s: Floats) -> Bools:
-            """Whether each joins if the members have so much time left before it, shape ``(answers, members)``."""
-            over_s = np.clip(delays_s[at] - before_s, 0.0, delays_s[at])
+            """Whether each joins if the members have so much time left before it, ``([answers,] members)``."""
+            over_s = np.minimum(np.maximum(delays_s[at] - before_s, 0.0), delays_s[at])
             losses = heeded_weight[at] * over_s
             credit = np.minimum(prices[at], (losses * (mild & (before_s <= 0.0))).sum(axis=1))
             late_weight = heeded_weight[at] * (over_s > 0.0)
@@ -103,9 +103,7 @@ class TimelyDelayedMembers:
                 begin += ends
             if begin < count:
                 # One that is refused changes nothing, so all that follow can be judged by the present members.
-                refusals = _first_delayed_place(
-                    gains(slice(begin, count), np.tile(rest_s, (count - begin, 1)))
-                )
+                refusals = _first_delayed_place(gains(slice(begin, count), rest_s))
                 joins[begin : begin + refusals] = False
                 begin += refusals
         return joins
@@ -117,5 +115,6 @@ class TimelyDelayedMembers:
 
 
 def _first_delayed_place(mask: Bools) -> int:
-    """The place of the first true entry, or the length."""
-    return int(mask.argmax()) if mask.any() else len(mask)
+    """The place of the first true entry, or the length, which is at least one."""
+    place = int(mask.argmax())
+    return place if mask[place] else len(mask)
