@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import shutil
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from fleet import TOKEN, WAIT_S, Fleet, Reader, body
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 from timely.core.errors import EngineFailed
 
@@ -150,14 +151,20 @@ def test_400_robots_and_nothing_wider_than_the_window(page: Page, served: Fleet)
     assert TOKEN not in page.content()
 
 
+def right_edge(part: Locator) -> float:
+    """In pixels. While the page draws its rows anew, an old one has no place."""
+    deadline_s = time.monotonic() + WAIT_S
+    while (box := part.bounding_box()) is None:
+        assert time.monotonic() < deadline_s, part
+    return box["x"] + box["width"]
+
+
 def test_a_long_name_hides_no_column(page: Page, served: Fleet) -> None:
     submit(served, task="long", agent="x" * 128)
     served.run_for(60.0)
     cells = page.locator("#recent tbody td")
     expect(cells.first).to_contain_text("xxx")
-    last = cells.last.bounding_box()
-    assert last is not None
-    assert last["x"] + last["width"] <= page.evaluate("innerWidth")
+    assert right_edge(cells.last) <= page.evaluate("innerWidth")
 
 
 def test_a_phone_shows_all_of_a_task_and_cuts_no_text(page: Page, served: Fleet) -> None:
@@ -171,9 +178,7 @@ def test_a_phone_shows_all_of_a_task_and_cuts_no_text(page: Page, served: Fleet)
     row = page.locator("#robots tbody tr")
     expect(row).to_have_count(1)
     for part in (row.locator("code").first, row.locator(".chip"), page.locator("#recent td").nth(5)):
-        box = part.bounding_box()
-        assert box is not None
-        assert box["x"] + box["width"] <= 390.0, part
+        assert right_edge(part) <= 390.0, part
     wide = "[...document.querySelectorAll('.tile')].filter(tile => tile.scrollWidth > tile.clientWidth)"
     assert page.evaluate(f"{wide}.map(tile => tile.innerText)") == []
     labels = "[...document.querySelectorAll('#timeline text[text-anchor]')].map(text => text.getBoundingClientRect())"
