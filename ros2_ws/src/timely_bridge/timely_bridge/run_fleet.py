@@ -25,6 +25,7 @@ from typing import Any
 
 from rclpy.lifecycle import TransitionCallbackReturn
 from timely_robots.driver_parameters import default_driver_state_dir
+from timely_robots.ros.discovery import end_ros_discovery
 from timely_robots.ros.driver_node import DriverNode
 from timely_robots.ros.json_log import add_ros_log_option, start_ros_json_log
 from timely_robots.ros.realtime import realtime_ros_process
@@ -101,6 +102,7 @@ def start_bridge_fleet(
         undo.callback(context.try_shutdown)
         nodes: list[Any] = []
         undo.callback(lambda: [node.destroy_node() for node in nodes])
+        undo.callback(end_ros_discovery, nodes)
         try:
             drivers = {}
             for robot in robots_here:

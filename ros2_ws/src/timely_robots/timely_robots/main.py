@@ -13,6 +13,7 @@ from timely.core.child_process import core_stop_event
 from timely.core.errors import InvalidInput, TimelyError
 from timely_robots.registry import ROBOTS, robot_class
 from timely_robots.robot_names import check_robot_names
+from timely_robots.ros.discovery import end_ros_discovery
 from timely_robots.ros.driver_node import DriverNode
 from timely_robots.ros.json_log import add_ros_log_option, start_ros_json_log
 from timely_robots.ros.realtime import realtime_ros_process
@@ -47,6 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise InvalidInput("one namespace for several robots", where="__ns")
     except TimelyError as error:
         sys.stderr.write(f"timely_driver: {error}\n")
+        end_ros_discovery(drivers)
         for driver in drivers:
             driver.destroy_node()
         if context is not None:
@@ -58,6 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ]
     with realtime_ros_process():
         spinners[0].wait(stop)
+    end_ros_discovery(drivers)
     ended = [spinner.close() for spinner in spinners]
     context.try_shutdown()
     return 0 if all(ended) else 1

@@ -17,6 +17,7 @@ from rclpy.executors import Executor, SingleThreadedExecutor
 from rclpy.task import Future
 
 from timely.core.errors import EngineFailed, InvalidInput
+from timely_robots.ros.discovery import end_ros_discovery
 
 log = logging.getLogger(__name__)
 
@@ -165,6 +166,8 @@ class RosSpinner:
             self.thread.join(timeout_s)
         ended = not self.thread.is_alive()
         if ended:
+            if self._owns_context:
+                end_ros_discovery(self._nodes)
             for node in self._nodes:
                 self.executor.remove_node(node)
                 node.destroy_node()

@@ -1,0 +1,115 @@
+"""The end of a context's discovery: without it Fast DDS sometimes hangs at the end of a process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+import rclpy
+from ros_harness import eventually
+from std_msgs.msg import String
+from timely_robots.ros import discovery, spinner
+from timely_robots.ros.discovery import end_ros_discovery
+from timely_robots.ros.spinner import RosSpinner, isolated_ros_context
+
+pytestmark = [pytest.mark.ros]
+
+
+@pytest.fixture
+def nodes(domain_id: int) -> Iterator[list[Any]]:
+    """Three nodes, each in its context."""
+    with ExitStack() as ending:
+        made = []
+        for name in ("one", "two", "three"):
+            context = isolated_ros_context(domain_id)
+            ending.callback(context.try_shutdown)
+            made.append(rclpy.create_node(name, context=context))
+            ending.callback(made[-1].destroy_node)
+        ending.callback(lambda: [end_ros_discovery([node]) for node in made])
+        yield made
+
+
+def test_what_comes_later_is_not_discovered_and_what_is_connected_stays(nodes: list[Any]) -> None:
+    one, two, three = nodes
+    heard: list[Any] = []
+    one.create_subscription(String, "early", heard.append, 1)
+    publisher = two.create_publisher(String, "early", 1)
+    eventually(
+        lambda: publisher.get_subscription_count() and one.count_publishers("early"), "never connected"
+    )
+    assert end_ros_discovery([one])
+    assert end_ros_discovery([one]), "it may be called again"
+    two.create_publisher(String, "late", 1)
+    eventually(lambda: three.count_publishers("late"), "discovered by none")
+    assert one.count_publishers("late") == 0
+    publisher.publish(String(data="still here"))
+    eventually(lambda: rclpy.spin_once(one, timeout_sec=0.01, executor=_executor(one)) or heard, "cut")
+
+
+def _executor(node: Any) -> Any:
+    return rclpy.executors.SingleThreadedExecutor(context=node.context)
+
+
+def test_another_middleware_or_version_is_left_alone(
+    nodes: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not end_ros_discovery([])
+    with monkeypatch.context() as other:
+        other.setattr(rclpy, "get_rmw_implementation_identifier", lambda: "rmw_zenoh_cpp")
+        assert discovery._fast_dds.__wrapped__() is None
+    with monkeypatch.context() as other:
+        other.setattr(discovery, "_SET_LISTENER", "_ZN5other7versionEv")
+        assert discovery._fast_dds.__wrapped__() is None
+
+
+@pytest.mark.parametrize("owns_context", [True, False])
+def test_a_spinner_ends_the_discovery_of_its_own_context_before_its_nodes(
+    nodes: list[Any], monkeypatch: pytest.MonkeyPatch, owns_context: bool
+) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(spinner, "end_ros_discovery", lambda nodes: calls.append("discovery"))
+    destroy = nodes[0].destroy_node
+
+    def record_and_destroy() -> None:
+        calls.append("node")
+        destroy()
+
+    monkeypatch.setattr(nodes[0], "destroy_node", record_and_destroy)
+    assert RosSpinner(nodes[0].context, [nodes[0]], owns_context=owns_context).start().close()
+    assert calls == (["discovery", "node"] if owns_context else ["node"])
+
+
+ENDS = """
+import random, sys, time
+import rclpy
+from std_msgs.msg import String
+from timely_robots.ros.spinner import RosSpinner, isolated_ros_context
+
+name, domain_id, ends = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+for _ in range(ends):
+    context = isolated_ros_context(domain_id)
+    node = rclpy.create_node(name, context=context)
+    for index in range(40):
+        node.create_publisher(String, f"{name}_{index}", 1)
+    spinner = RosSpinner(context, [node]).start()
+    time.sleep(2.0 - time.time() % 2.0 + random.uniform(0.0, 0.03))  # all end together
+    assert spinner.close()
+"""
+
+
+@pytest.mark.long
+@pytest.mark.timeout(400)
+def test_programs_that_end_together_all_end(domain_id: int) -> None:
+    """Without the end of discovery 2 of 288 hung."""
+    with ExitStack() as ending:
+        programs = []
+        for index in range(8):
+            command = [sys.executable, "-c", ENDS, f"program{index}", str(domain_id), "40"]
+            programs.append(subprocess.Popen(command))
+            ending.callback(programs[-1].wait)
+            ending.callback(programs[-1].kill)
+        assert [program.wait(300) for program in programs] == [0] * len(programs)
