@@ -64,6 +64,8 @@ class _BridgeRobotStop:
     states: Any
     stop_request: Any = None
     """The request in progress, a future."""
+    send_error: str = ""
+    """Why the last request was not sent; empty if it was."""
     sent_s: float = 0.0
     acknowledged: bool = False
     """The driver has answered the latched stop, and has not said since that it is no longer stopped."""
@@ -311,11 +313,14 @@ class BridgeFleetStop:
         robot.is_repeat, robot.named = not robot.named, False
         try:
             robot.stop_request = request = robot.stop.call_async(Trigger.Request())
-        except Exception:
+        except Exception as error:
             # The middleware refuses one driver's request: the others must get theirs. It is repeated.
-            with log_fields({"robot": robot.name, "stop_id": self._latched_stop_id}):
-                log.exception("a driver's stop was not sent")
+            before, robot.send_error = robot.send_error, str(error) or type(error).__name__
+            if robot.send_error != before:
+                with log_fields({"robot": robot.name, "stop_id": self._latched_stop_id}):
+                    log.exception("a driver's stop was not sent")
             return
+        robot.send_error = ""
         request.add_done_callback(partial(self._on_stop_answer, robot))
 
     def _on_stop_answer(self, robot: _BridgeRobotStop, request: Any) -> None:
