@@ -10,6 +10,8 @@ from contextlib import suppress
 
 import pytest
 from fleet import PLANS, WAIT_S, Reader, body, catalogue, fleet
+from starlette.responses import JSONResponse
+from starlette.types import Receive, Scope, Send
 
 from timely.core import garbage
 from timely.core.garbage import collect_idle_garbage, short_gc_pauses
@@ -95,3 +97,21 @@ def test_a_server_collects_while_no_plan_is_in_generation(monkeypatch: pytest.Mo
             calls.clear()
             served.call(lambda: served.server._server.on_tick(1))
             assert not calls
+
+
+def test_a_server_makes_no_full_collection_while_it_serves_a_chat(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    monkeypatch.setattr(http_server, "collect_idle_garbage", lambda: calls.append(1))
+
+    async def inner(scope: Scope, receive: Receive, send: Send) -> None:
+        calls.clear()
+        await served.server._server.on_tick(1)
+        await JSONResponse({"collections": len(calls)})(scope, receive, send)
+
+    with fleet() as served:
+        served.engine.openai_app = inner  # type: ignore[attr-defined]
+        answer = served.http.post("/v1/chat/completions", json={"messages": []})
+        assert answer.json() == {"collections": 0}
+        calls.clear()
+        served.call(lambda: served.server._server.on_tick(1))
+        assert calls

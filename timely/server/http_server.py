@@ -51,7 +51,7 @@ class HttpServer(uvicorn.Server):
             counter += 10
 
     async def on_tick(self, counter: int) -> bool:
-        if not self._service.tasks.generating():
+        if self._service.tasks.is_idle:
             collect_idle_garbage()
         if self._certificate is not None:
             self._certificate.refresh()

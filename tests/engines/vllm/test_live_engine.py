@@ -42,6 +42,7 @@ from timely.engines.vllm import engine as vllm_engine
 from timely.engines.vllm.arguments import VllmOptions
 from timely.engines.vllm.engine import VllmEngine
 from timely.engines.vllm.forced_decoding import vllm_engine_arguments
+from timely.engines.vllm.openai import GENERATION_PATHS
 from timely.engines.vllm.replay import VllmBackend
 from timely.plans.object_names import names_of_plan
 from timely.plans.prompt import build_prompt
@@ -272,6 +273,14 @@ async def test_an_engine_error_in_an_openai_request_gets_the_answer_of_vllm(
     async with httpx.AsyncClient(transport=transport, base_url="http://engine") as http:
         answer = await http.post("/v1/completions", json={"prompt": "move", "max_tokens": 1})
     assert (answer.status_code, answer.json()["error"]["type"]) == (500, "InternalServerError")
+
+
+async def test_a_generation_tries_no_other_route_of_vllm(engine: VllmEngine) -> None:
+    """vLLM has about twenty routes before these, and its metrics try them a second time."""
+    paths = [getattr(route, "path", None) for route in engine.openai_app.router.routes]
+    assert set(paths[:2]) == set(GENERATION_PATHS)
+    assert not set(paths[2:]) & set(GENERATION_PATHS)
+    assert "/v1/models" in paths
 
 
 async def test_an_eager_engine_compiles_nothing_while_it_serves(engine: VllmEngine) -> None:

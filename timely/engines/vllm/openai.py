@@ -5,6 +5,8 @@ from typing import Any
 
 from timely.core.errors import Unsupported
 
+GENERATION_PATHS = ("/v1/completions", "/v1/chat/completions")
+
 
 async def build_vllm_openai_app(llm: Any, args: Any) -> Any:
     """vLLM's app for this engine, an ASGI application with every field that vLLM takes.
@@ -25,6 +27,8 @@ async def build_vllm_openai_app(llm: Any, args: Any) -> Any:
     from vllm.entrypoints.launchers.app import build_app
 
     app = build_app(args, tasks, llm.model_config)
+    # Starlette tries the routes in order, and vLLM's metrics do it again; vLLM has about twenty before these.
+    app.router.routes.sort(key=lambda route: getattr(route, "path", None) not in GENERATION_PATHS)
     await init_app_state(llm, app.state, args, tasks)
     # After an engine error vLLM's handler sets this flag of its own server. Timely's server goes on.
     app.state.server = SimpleNamespace(should_exit=False)

@@ -21,6 +21,7 @@ TTFT_HEADERS = ("x-slo-ttft-ms", "x-llm-d-slo-ttft-ms")
 TPOT_HEADERS = ("x-slo-tpot-ms", "x-llm-d-slo-tpot-ms")
 OBJECTIVE_HEADERS = ("x-gateway-inference-objective", "x-llm-d-inference-objective")
 FAIRNESS_HEADERS = ("x-gateway-inference-fairness-id", "x-llm-d-inference-fairness-id")
+FOREIGN_HEADERS = frozenset(TTFT_HEADERS + TPOT_HEADERS + OBJECTIVE_HEADERS + FAIRNESS_HEADERS)
 
 MAX_SLO_MS = 3_600_000.0
 LEAST_PACE_MS, MAX_PACE_MS = 0.001, 60_000.0
@@ -50,6 +51,8 @@ def foreign_http_hints(
             hints["expected_tokens"] = _http_header_number(
                 agent_hints["osl"], "nvext.agent_hints.osl", 1.0, 1e6
             )
+    if FOREIGN_HEADERS.isdisjoint(headers):
+        return hints
     if objective := _first_http_header(headers, OBJECTIVE_HEADERS)[1]:
         hints["priority"] = -float(objectives.get(objective, 0))
     if app := _first_http_header(headers, FAIRNESS_HEADERS)[1]:

@@ -127,6 +127,11 @@ class TaskTable:
         return places + sum(task.kv_tokens for task in self.generating() if task.owner == owner)
 
     @property
+    def is_idle(self) -> bool:
+        """Whether no task is in generation or being prepared, and no other request is served."""
+        return not self._live()
+
+    @property
     def is_scarce(self) -> bool:
         """Whether only those places are free that are for principals below their fair share."""
         most = self._settings.max_live_tasks
