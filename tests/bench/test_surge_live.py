@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
+from manual_clock import LeapingClock
 
 from timely.bench import surge_live
 from timely.bench.process_memory import resident_memory_mb
 from timely.bench.surge_live import (
+    LiveSurgeBench,
     SurgeBenchArrival,
     live_surge_arrivals,
     live_surge_result,
@@ -50,6 +53,19 @@ async def test_an_engine_too_slow_for_urgent_tasks_is_named(
     monkeypatch.setattr(surge_live, "ALONE_FACTOR", 1000.0)
     with pytest.raises(EngineFailed, match="idle server"):
         await measure_live_surge(tmp_path, "scripted", 0.1, 1, arguments=("--predictor", "none"))
+
+
+async def test_what_an_engine_bears_is_measured_until_one_plan_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client: Any = None
+    clock = LeapingClock(5.0)
+    for plan_s, rate in ((2.0 * surge_live.BUSY_S, 0.5 / surge_live.BUSY_S), (0.1 * surge_live.BUSY_S, 0.6)):
+        bench = LiveSurgeBench(client, 0, clock, print)
+        bench._round_trips_s.append(0.01)
+        monkeypatch.setattr(surge_live, "BUSY_ROBOTS", 1)
+        monkeypatch.setattr(bench, "_perform", lambda *_, plan_s=plan_s: clock.sleep(plan_s))
+        assert await bench._tasks_per_s() == pytest.approx(rate, rel=0.11)
 
 
 def test_rates_change_with_the_phase() -> None:

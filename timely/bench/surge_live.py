@@ -206,20 +206,20 @@ class LiveSurgeBench:
         return ert_s
 
     async def _tasks_per_s(self) -> float:
-        """What the engine bears: the plans that ``BUSY_ROBOTS`` get at once."""
-        end_s, plans = self._clock.now() + BUSY_S, 0
+        """What the engine bears: the plans that ``BUSY_ROBOTS`` get at once, until the first one at least."""
+        begin_s, busy_s, plans = self._clock.now(), BUSY_S, 0
 
         async def robot() -> None:
-            nonlocal plans
-            while self._clock.now() < end_s:
+            nonlocal busy_s, plans
+            while self._clock.now() - begin_s < BUSY_S:
                 await self._perform(PATIENT, 0.0)
-                plans += self._clock.now() < end_s
+                end_s = self._clock.now() - begin_s
+                if end_s < BUSY_S or not plans:
+                    busy_s, plans = max(end_s, BUSY_S), plans + 1
 
         await asyncio.gather(*(robot() for _ in range(BUSY_ROBOTS)))
-        if not plans:
-            raise EngineFailed(f"no plan ended within {BUSY_S:g} s", where="bench surge")
         self._network_s = statistics.median(self._round_trips_s)
-        return plans / BUSY_S
+        return plans / busy_s
 
     async def _arrive(self, arrival: SurgeBenchArrival, due_s: float) -> None:
         arrival.lag_s = self._clock.now() - due_s
