@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import rclpy
 from rclpy._rclpy_pybind11 import InvalidHandle
 
-CALLBACK_S = 2
-"""Longest wait for a running callback, whole seconds."""
+CALLBACK_S = 30
+"""Longest wait for a running callback, whole seconds. Callbacks are short, but a busy machine may hold one up."""
 
 _PARTICIPANT = "_ZN16rmw_fastrtps_cpp22get_domain_participantEP10rmw_node_s"
 _SET_LISTENER = (
