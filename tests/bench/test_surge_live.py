@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 from typing import Any
@@ -55,17 +56,22 @@ async def test_an_engine_too_slow_for_urgent_tasks_is_named(
         await measure_live_surge(tmp_path, "scripted", 0.1, 1, arguments=("--predictor", "none"))
 
 
-async def test_what_an_engine_bears_is_measured_until_one_plan_has_ended(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_what_an_engine_bears_where_no_plan_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     client: Any = None
     clock = LeapingClock(5.0)
-    for plan_s, rate in ((2.0 * surge_live.BUSY_S, 0.5 / surge_live.BUSY_S), (0.1 * surge_live.BUSY_S, 0.6)):
+    monkeypatch.setattr(surge_live, "BUSY_ROBOTS", 8)
+    monkeypatch.setattr(surge_live, "BUSY_S", 10.0)
+    # The clock lets one plan end after the other: so many seconds a plan.
+    for plan_s, rate in ((20.0, 1 / 20.0), (3.0, 3 / 10.0)):
+
+        async def perform(*_: object, plan_s: float = plan_s) -> None:
+            await asyncio.sleep(0)
+            await clock.sleep(plan_s)
+
         bench = LiveSurgeBench(client, 0, clock, print)
         bench._round_trips_s.append(0.01)
-        monkeypatch.setattr(surge_live, "BUSY_ROBOTS", 1)
-        monkeypatch.setattr(bench, "_perform", lambda *_, plan_s=plan_s: clock.sleep(plan_s))
-        assert await bench._tasks_per_s() == pytest.approx(rate, rel=0.11)
+        monkeypatch.setattr(bench, "_perform", perform)
+        assert await bench._tasks_per_s() == pytest.approx(rate)
 
 
 def test_rates_change_with_the_phase() -> None:

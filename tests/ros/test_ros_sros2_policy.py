@@ -11,7 +11,7 @@ import rclpy
 from project_scripts import load_script
 from timely_robots.ros.spinner import isolated_ros_context
 
-pytestmark = [pytest.mark.ros, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.ros]
 
 ROOT = Path(__file__).parents[2]
 POLICY = ROOT / "ros2_ws/src/timely_bringup/config/sros2_policy.xml"

@@ -33,7 +33,7 @@ def scheduling_point_us(
 
     A point is the discipline's work for one step: composing it and handling its events.
     The events are the evictions, one arrival, a closed segment for one in ten of the jobs that ran, and one end.
-    A token for each job that ran is one, too, if the discipline follows tokens: engines do not report it otherwise.
+    A token of each job that ran is an event, too, if the discipline follows tokens: engines do not report it otherwise.
     The table always holds ``jobs`` jobs, of which up to 64 have KV cache and up to 32 run.
     Memory and slots are full, as under load.
     ``maintain`` is never called, so its work is in the figure.

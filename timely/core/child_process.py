@@ -31,9 +31,10 @@ STOP_S = 12.0
 ORPHAN_S = 10.0
 POLL_S = 0.02
 QUOTED_CHARS = 2000
-STACKS_S = 2.0
 STACKS_SIGNAL = signal.SIGUSR1
 """Makes a module that runs as a child write the stacks of its threads."""
+STACKS_END = "_run_module_as_main"
+"""The outermost call of the main thread, which is written last."""
 
 
 class ChildProcess:
@@ -61,6 +62,7 @@ class ChildProcess:
         self._environment = {**os.environ, **(environment or {})}
         self._where = where or (str(log) if log is not None else "")
         self._process: subprocess.Popen[bytes] | None = None
+        self._stacks_at = 0
         self._output = (
             log.open("w+b") if log is not None else tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
         )
@@ -152,17 +154,14 @@ class ChildProcess:
         """Send SIGINT."""
         self.signal(signal.SIGINT)
 
-    def stacks(self, timeout_s: float = STACKS_S) -> str:
-        """What its threads do, newest call first. Only for a child made by ``core_module_command``: others may end."""
-        begin = len(self.output())
+    def ask_for_stacks(self) -> None:
+        """Let it write what its threads do, for ``stacks``. Only for a child made by ``core_module_command``."""
+        self._stacks_at = len(self.output())
         self.signal(STACKS_SIGNAL)
-        text, deadline_s = "", time.monotonic() + timeout_s
-        while self.running and time.monotonic() < deadline_s:
-            time.sleep(10 * POLL_S)
-            before, text = text, self.output()[begin:]
-            if text and text == before:
-                break
-        return text.strip()
+
+    def stacks(self) -> str:
+        """What it has written since ``ask_for_stacks``: its threads, newest call first."""
+        return self.output()[self._stacks_at :].strip()
 
     def finish(self, timeout_s: float) -> None:
         """Wait until it has ended with exit code 0; raises EngineFailed otherwise."""
@@ -294,14 +293,14 @@ def act_on_core_stop_signal(act: Callable[[], None]) -> None:
     and a handler that sets the event would wait for this lock for ever. ``SimpleQueue.put`` may interrupt anything.
     """
     signals: SimpleQueue[None] = SimpleQueue()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: signals.put(None))
 
     def wait_and_act() -> None:
         signals.get()
         act()
 
     threading.Thread(target=wait_and_act, name="stop signal", daemon=True).start()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: signals.put(None))
 
 
 def core_stop_event(*, with_parent: bool = True) -> threading.Event:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 BUSY_FACTOR = 50
-"""By how much rarer than Python such a process makes full collections while plans are in generation."""
+"""By how much rarer than Python such a process makes full collections while answers are in generation."""
 
 _python_thresholds: list[int] = []
 """Python's own threshold of full collections, while ``short_gc_pauses`` has raised it."""
@@ -33,7 +33,7 @@ def short_gc_pauses() -> Iterator[None]:
 
 
 def collect_idle_garbage() -> None:
-    """Make a full collection that is due by Python's own rule; for a moment in which no plan is in generation.
+    """Make a full collection that is due by Python's own rule; for a moment in which no answer is in generation.
 
     Outside ``short_gc_pauses`` Python makes them itself.
     """

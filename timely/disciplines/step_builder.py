@@ -30,7 +30,7 @@ class StepBuilder:
         "_encoder_cache",
         "_encoder_keys",
         "_evicted_rows",
-                "_members",
+        "_members",
         "_more",
         "_residents",
         "_victim_rows",
@@ -158,7 +158,7 @@ class StepBuilder:
         return share, list(new.values())
 
     def add(self, row: int, tokens: int | None = None) -> bool:
-        """Let the row take part; ``tokens`` caps its prompt chunk. False when it does not fit: nothing changes."""
+        """Let the row take part; ``tokens`` caps a chunk of its prompt, if any is left. False if it does not fit."""
         table, limits = self.table, self.limits
         if self.slots <= 0 or self.budget <= limits.drafter_tokens:
             return False

@@ -12,7 +12,7 @@ from vllm_scheduler import BLOCK_TOKENS, Scene, StubConnector
 
 require_package("vllm")
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.engine]
 
 
 def test_inside_a_block_vllms_manager_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from vllm_scheduler import BLOCK_TOKENS, STEP_S, Scene, positions
 
 require_package("vllm")
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.engine]
 
 
 def test_a_plan_that_sat_out_a_step_resumes_without_placeholders_of_drafts() -> None:

@@ -10,7 +10,7 @@ from vllm_scheduler import Scene
 
 require_package("vllm")
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.engine]
 
 
 def image_request(scene: Scene, request_id: str, prompt_tokens: int, begin: int, length: int) -> Any:

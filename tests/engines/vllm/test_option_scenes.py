@@ -11,7 +11,7 @@ from vllm_scheduler import FIRST_TOKEN, Scene
 
 require_package("vllm")
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.engine]
 
 LONG_S = 300.0
 """An execution time beyond every test."""

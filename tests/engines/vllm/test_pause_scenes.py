@@ -11,7 +11,7 @@ from vllm_scheduler import LONG_S, Scene, positions
 
 require_package("vllm")
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.engine]
 
 
 def test_parked_requests_are_held_while_the_engine_sleeps() -> None:

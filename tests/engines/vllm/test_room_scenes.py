@@ -12,7 +12,7 @@ from vllm_scheduler import BLOCK_TOKENS, FIRST_TOKEN, Scene, StubConnector
 
 require_package("vllm")
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.engine]
 
 LONG_S = 300.0
 """An execution time beyond every test."""

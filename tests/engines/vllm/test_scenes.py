@@ -13,7 +13,7 @@ from vllm_scheduler import BLOCK_TOKENS, LONG_S, Scene, StubConnector
 
 require_package("vllm")
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.engine]
 
 
 @pytest.mark.parametrize("depth", [1, 2])

@@ -10,7 +10,7 @@ from vllm_scheduler import BLOCK_TOKENS, FIRST_TOKEN, Scene, give_value, positio
 
 require_package("vllm")
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.engine]
 
 
 @pytest.mark.parametrize(("depth", "drafts"), [(1, 0), (2, 0), (1, 3), (2, 3)])

@@ -93,7 +93,6 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.ros
-@pytest.mark.timeout(200)
 def test_two_fleets_share_the_rounds_each_in_its_own_network(tmp_path: Path) -> None:
     lines: list[str] = []
     if subprocess.run([*fleets.fault_bench_network_command(), "true"], check=False, timeout=20.0).returncode:

@@ -12,7 +12,7 @@ from timely_ros_bench.soak import _judge_soak
 
 from timely.cli.main import run_timely_command
 
-pytestmark = [pytest.mark.ros, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.ros]
 
 
 @pytest.mark.long

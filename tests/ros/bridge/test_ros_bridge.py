@@ -25,7 +25,7 @@ from timely_robots.ros import actions
 from timely.core.errors import EngineFailed, TimelyError, UnsafeSegment
 from timely.core.utility import NORMAL
 
-pytestmark = [pytest.mark.ros, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.ros]
 
 
 def test_a_task_comes_back_as_a_plan_that_was_executed(world: World) -> None:

@@ -20,7 +20,7 @@ from timely_robots.ros.actions import send_ros_goal
 
 from timely.core.errors import EngineFailed
 
-pytestmark = [pytest.mark.ros, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.ros]
 
 
 def test_a_server_that_is_gone_is_noticed_and_found_again(domain_id: int, server: FakeServer) -> None:

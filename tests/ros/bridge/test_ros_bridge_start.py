@@ -23,7 +23,7 @@ from timely_robots.ros.spinner import isolated_ros_context
 
 from timely.core.errors import InvalidInput
 
-pytestmark = [pytest.mark.ros, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.ros]
 
 
 def test_an_inactive_bridge_refuses_and_ends_what_runs(world: World) -> None:

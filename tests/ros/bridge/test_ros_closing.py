@@ -14,7 +14,7 @@ from timely_bridge.run_fleet import start_bridge_fleet
 from timely_interfaces.action import ExecuteTask
 
 DRONE = {"profile": "sim-drone", "skill_set": "drone", "parameters": {"speed": 20.0, "seed": 1}}
-pytestmark = [pytest.mark.ros, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.ros]
 THREADS = Path("/proc/self/task")
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from ros_harness import LIMIT_S, eventually
 
-pytestmark = [pytest.mark.ros, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.ros]
 
 START_S = 60.0
 END_S = 60.0

@@ -25,7 +25,7 @@ from timely_interfaces.msg import ErrorCode, RobotState
 
 from timely.core.child_process import core_module_command
 
-pytestmark = [pytest.mark.ros, pytest.mark.process, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.ros, pytest.mark.process]
 
 START_S = 60.0
 BATTERIES = {"drone1": 90.0, "drone2": 50.0}
@@ -105,6 +105,7 @@ def test_a_driver_that_does_not_end_is_killed_and_the_log_says_where_it_hung(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(driver_processes, "STOP_S", 0.1)
+    monkeypatch.setattr(driver_processes, "STACKS_S", START_S)
     file = tmp_path / "hanging.py"
     file.write_text(
         "import signal, time\n\ndef hang():\n    print('ready', flush=True)\n    time.sleep(600)\n\n"

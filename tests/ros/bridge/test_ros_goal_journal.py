@@ -43,7 +43,7 @@ from timely.engines.scripts import ScriptedSegment
 from timely.server.app import create_app
 from timely.server.server_thread import ServerThread
 
-pytestmark = [pytest.mark.ros, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.ros]
 
 TIMEOUT_S = 120.0
 """Driver and bridge wait so long for a bridge, however long its start takes here."""

@@ -115,7 +115,6 @@ async def test_a_goal_that_fails_says_why_and_a_cancelled_one_is_no_error() -> N
 
 
 @pytest.mark.ros
-@pytest.mark.timeout(180)
 def test_a_bridge_exports_its_goals_and_goes_on_without_a_collector(
     domain_id: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,7 +16,7 @@ from timely_interfaces.msg import ErrorCode, RobotState
 from timely_interfaces.srv import AcquireLease
 from timely_robots.ros.spinner import RosSpinner, isolated_ros_context
 
-pytestmark = [pytest.mark.ros, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.ros]
 
 
 def test_two_bridges_do_not_drive_one_robot(domain_id: int) -> None:

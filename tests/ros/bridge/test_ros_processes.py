@@ -28,7 +28,7 @@ from timely.engines.scripts import ScriptedSegment
 from timely.server.app import create_app
 from timely.server.server_thread import ServerThread
 
-pytestmark = [pytest.mark.ros, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.ros]
 
 ROOT = Path(__file__).parents[3]
 START_S = 60.0

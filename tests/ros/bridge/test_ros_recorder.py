@@ -32,7 +32,7 @@ from timely.cli.main import run_timely_command as timely
 from timely.core.errors import InvalidInput
 
 pytest.importorskip("mcap_ros2")
-pytestmark = [pytest.mark.ros, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.ros]
 
 SCRIPTS = {
     "up and look": [

@@ -16,7 +16,7 @@ from ros_harness import LIMIT_S, eventually
 from timely_bridge.task_player import play_bridge_tasks
 from timely_robots.ros import actions
 
-pytestmark = [pytest.mark.ros, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.ros]
 
 
 def test_a_script_of_tasks_is_played_robot_by_robot(

@@ -18,7 +18,6 @@ from timely.core.cpu_latency import PARAMETER
 
 
 @pytest.mark.ros
-@pytest.mark.timeout(120)
 def test_bridge_and_driver_hold_it_from_a_tasks_beginning_to_its_end(
     domain_id: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

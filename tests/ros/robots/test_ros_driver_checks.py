@@ -18,7 +18,7 @@ from timely_interfaces.srv import ConfirmSkill
 from timely_robots import safety
 from timely_robots.error_codes import ErrorCode
 
-pytestmark = [pytest.mark.ros, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.ros]
 CONFIRMED_SKILLS = """
 name: guarded
 language: calls

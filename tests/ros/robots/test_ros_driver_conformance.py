@@ -33,7 +33,7 @@ from lrtrace.profiles import load_robot_profile
 from timely.core.errors import UnknownName
 from timely.plans.skill_library import find_skill_set
 
-pytestmark = [pytest.mark.ros, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.ros]
 
 SUCCESS = TransitionCallbackReturn.SUCCESS
 

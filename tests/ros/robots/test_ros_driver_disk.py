@@ -15,7 +15,7 @@ from timely_robots import driver_store
 from timely_robots.error_codes import ErrorCode
 from timely_robots.ros import safety_services
 
-pytestmark = [pytest.mark.ros, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.ros]
 
 
 def test_segment_0_does_not_run_again_after_a_restart(domain_id: int, tmp_path: Path) -> None:

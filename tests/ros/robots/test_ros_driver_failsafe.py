@@ -13,7 +13,7 @@ from std_srvs.srv import Trigger
 from timely_interfaces.msg import RobotState, Task
 from timely_robots.error_codes import ErrorCode
 
-pytestmark = [pytest.mark.ros, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.ros]
 FAILSAFE_PROFILE = """
 name: careful
 extends: sim-drone

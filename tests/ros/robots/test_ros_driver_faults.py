@@ -28,7 +28,7 @@ from timely_robots.segments import MotionError, SegmentOrder, SegmentResult
 from timely.core.clock import SystemClock
 from timely.emulators.network import EmulatedNetworkFaults
 
-pytestmark = [pytest.mark.ros, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.ros]
 
 CLOCK = SystemClock(3.0)
 """Robots, emulators and drivers live three times as fast as usual. Times of journals are on this clock."""

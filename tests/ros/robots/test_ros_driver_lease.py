@@ -12,7 +12,7 @@ from timely_interfaces.msg import Lease, RobotState
 from timely_interfaces.srv import AcquireLease
 from timely_robots.error_codes import ErrorCode
 
-pytestmark = [pytest.mark.ros, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.ros]
 
 
 def test_two_clients_do_not_drive_one_robot(domain_id: int, tmp_path: Path) -> None:

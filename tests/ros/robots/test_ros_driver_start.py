@@ -18,7 +18,7 @@ from timely_robots.ros.spinner import RosSpinner, isolated_ros_context
 from timely_robots.sim.robot import SimRobot
 from timely_robots.tello.robot import TelloRobot
 
-pytestmark = [pytest.mark.ros, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.ros]
 
 
 def test_a_failsafe_that_the_robot_cannot_do_is_a_failed_configuration(

@@ -19,7 +19,7 @@ from timely_robots.error_codes import ErrorCode
 from timely_robots.ros import safety_services
 from timely_robots.ros.spinner import EXECUTOR_VARIABLE
 
-pytestmark = [pytest.mark.ros, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.ros]
 OPERATOR, PROGRAM = "token-of-an-operator-of-all", "token-of-a-program-of-none"
 
 

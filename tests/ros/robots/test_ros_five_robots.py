@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from emulated_robots import need, own_host
 
-pytestmark = [pytest.mark.ros, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.ros]
 EXAMPLES = Path(__file__).parents[3] / "examples" / "robots"
 SCRIPT = EXAMPLES / "five_robots.py"
 

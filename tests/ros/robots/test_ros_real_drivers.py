@@ -27,7 +27,7 @@ from timely_robots.robot import Robot
 
 from timely.core.errors import InvalidInput
 
-pytestmark = [pytest.mark.ros, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.ros]
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "robots"
 FLIGHTS = {

@@ -20,7 +20,7 @@ from lrtrace.record.samples import read_recorded_samples
 from lrtrace.robot_profile import Geofence
 from timely.emulators.tello_motions import TelloPhysics
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.process]
 PHYSICS = Path(__file__).parents[3] / "examples" / "robots" / "physics.yaml"
 
 

@@ -153,7 +153,7 @@ class TardinessStep:
 
     @property
     def is_mild(self) -> bool:
-        """None of those known to be late loses utility faster than a normal task."""
+        """No member that ``in_time`` has found late loses utility faster than a normal task; read ``in_time`` first."""
         return self._all.steepest_late <= -NORMAL.alpha
 
     @property

@@ -128,7 +128,7 @@ class TaskTable:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no task is in generation or being prepared, and no other request is served."""
+        """Whether no task is in generation or being prepared, and no completion or chat is served."""
         return not self._live()
 
     @property

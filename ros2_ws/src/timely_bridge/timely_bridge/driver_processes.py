@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from timely_robots.segments import MotionError
 
 from lrtrace.errors import BadInput
 from lrtrace.profiles import load_robot_profile
-from timely.core.child_process import ChildProcess, core_module_command
+from timely.core.child_process import STACKS_END, ChildProcess, core_module_command
 from timely.core.errors import InvalidInput, Unsupported
 from timely.core.json_log import JsonLogOutput, log_fields
 from timely_bridge.fleet import BridgeFleet, BridgeFleetRobot
@@ -35,6 +35,8 @@ FIRST_RESTART_S, LONGEST_RESTART_S = 0.5, 30.0
 STABLE_S = 60.0
 """A driver that ran for so long is restarted after the shortest delay again."""
 STOP_S = 8.0
+STACKS_S = 1.5
+"""Longest wait for the stacks of drivers that hang."""
 VENDOR_PACKAGES: Mapping[str, str] = {"tello": "djitellopy", "indy7": "neuromeka"}
 """Kind of robot -> the vendor's package, which may be in another environment."""
 
@@ -143,18 +145,20 @@ class BridgeDriverProcesses:
         }
         for child in children.values():
             child.interrupt()
-        deadline_s = time.monotonic() + STOP_S
-        clean = True
-        for name, child in children.items():
-            while child.running and time.monotonic() < deadline_s:
-                time.sleep(0.01)
-            if child.running:
-                text = "the driver of %s did not end within %g s and is killed; its threads:\n%s"
-                log.warning(text, name, STOP_S, child.stacks())
-                clean = False
+        _wait_for_bridge_drivers_until(lambda: not any(child.running for child in children.values()), STOP_S)
+        hung = {name: child for name, child in children.items() if child.running}
+        for child in hung.values():
+            child.ask_for_stacks()
+        _wait_for_bridge_drivers_until(
+            lambda: all(STACKS_END in child.stacks() for child in hung.values()), STACKS_S
+        )
+        for name, child in hung.items():
+            text = "the driver of %s did not end within %g s and is killed; its threads:\n%s"
+            log.warning(text, name, STOP_S, child.stacks() or "they wrote nothing")
+        for child in children.values():
             child.close()
         self._copy_logs()
-        return clean
+        return not hung
 
     def _copy_logs(self) -> None:
         """Copy the drivers' new lines to the log. A driver itself would wait for a slow terminal."""
@@ -207,6 +211,12 @@ class BridgeDriverProcesses:
         status = _bridge_driver_exit_text(child.exit_code)
         child.close()
         _bridge_driver_restart_delay(process, f"ended with {status}")
+
+
+def _wait_for_bridge_drivers_until(is_done: Callable[[], bool], timeout_s: float) -> None:
+    deadline_s = time.monotonic() + timeout_s
+    while not is_done() and time.monotonic() < deadline_s:
+        time.sleep(0.01)
 
 
 def _bridge_driver_restart_delay(process: _BridgeDriverProcess, reason: str) -> None:

@@ -184,7 +184,7 @@ class BridgeFleetStop:
         robots = dict(self._robots)
         with self._changed:  # an answer that comes now is of an earlier stop
             for robot in robots.values():
-                robot.acknowledged = False
+                robot.acknowledged, robot.send_error = False, ""
                 self._send_stop(robot)
             # To end all goals takes the processor for a while, which the drivers need now.
             self._changed.wait_for(

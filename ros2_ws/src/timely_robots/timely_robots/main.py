@@ -54,15 +54,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if context is not None:
             context.try_shutdown()
         return 2
+    # The last one that is closed ends the context.
     spinners = [
-        RosSpinner(context, [driver], name=f"{name} driver", owns_context=False).start()
+        RosSpinner(context, [driver], name=f"{name} driver", owns_context=driver is drivers[-1]).start()
         for name, driver in zip(robots, drivers, strict=True)
     ]
     with realtime_ros_process():
         spinners[0].wait(stop)
-    end_ros_discovery(drivers)
     ended = [spinner.close() for spinner in spinners]
-    context.try_shutdown()
     return 0 if all(ended) else 1
 
 

@@ -18,6 +18,7 @@ from rclpy.task import Future
 
 from timely.core.errors import EngineFailed, InvalidInput
 from timely_robots.ros.discovery import end_ros_discovery
+from timely_robots.ros.lifecycle import ManagedRosNode
 
 log = logging.getLogger(__name__)
 
@@ -167,6 +168,9 @@ class RosSpinner:
         ended = not self.thread.is_alive()
         if ended:
             if self._owns_context:
+                for node in self._nodes:
+                    if isinstance(node, ManagedRosNode):
+                        node.release()  # robots come to rest before anything may be waited for
                 end_ros_discovery(self._nodes)
             for node in self._nodes:
                 self.executor.remove_node(node)
