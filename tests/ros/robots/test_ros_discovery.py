@@ -15,6 +15,7 @@ from ros_harness import eventually
 from std_msgs.msg import String
 from timely_robots.ros import discovery, spinner
 from timely_robots.ros.discovery import end_ros_discovery
+from timely_robots.ros.lifecycle import ManagedRosNode
 from timely_robots.ros.spinner import RosSpinner, isolated_ros_context
 
 pytestmark = [pytest.mark.ros]
@@ -80,6 +81,21 @@ def test_a_spinner_ends_the_discovery_of_its_own_context_before_its_nodes(
     monkeypatch.setattr(nodes[0], "destroy_node", record_and_destroy)
     assert RosSpinner(nodes[0].context, [nodes[0]], owns_context=owns_context).start().close()
     assert calls == (["discovery", "node"] if owns_context else ["node"])
+
+
+def test_a_robot_comes_to_rest_before_discovery_ends(domain_id: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of discovery may wait for a callback."""
+    calls: list[str] = []
+
+    class Driver(ManagedRosNode):
+        def release(self) -> None:
+            calls.append("release")
+            super().release()
+
+    monkeypatch.setattr(spinner, "end_ros_discovery", lambda nodes: calls.append("discovery"))
+    context = isolated_ros_context(domain_id)
+    assert RosSpinner(context, [Driver("driver", context=context)]).start().close()
+    assert calls[:2] == ["release", "discovery"]
 
 
 ENDS = """
