@@ -34,6 +34,8 @@ async def test_an_overloaded_server_refuses_with_a_time(
     monkeypatch.setattr(surge_live, "BUSY_ROBOTS", 16)
     monkeypatch.setattr(surge_live, "BUSY_S", 3.0)
     monkeypatch.setattr(surge_live, "PHASE_S", 2.0)
+    # An overload also where the machine was busier while it was measured what the engine bears.
+    monkeypatch.setattr(surge_live, "HIGH_SHARE", 6.0)
     lines: list[str] = []
     result = await measure_live_surge(
         tmp_path, "scripted", 0.1, 1, lines.append, arguments=("--predictor", "none")
