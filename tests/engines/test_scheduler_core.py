@@ -487,6 +487,21 @@ def test_the_journal_tells_the_whole_story_as_plain_data() -> None:
     assert events[3] == {"event": "report", "t_s": 2.5, "job": "a", "segment": 0, "kind": "done"}
 
 
+def test_a_journal_without_details_has_arrivals_steps_and_switches_alone() -> None:
+    events: list[dict[str, Any]] = []
+    controller = EngineController(
+        create_discipline("fcfs"), SPEED, lambda event: events.append(dict(event)), journal_details=False
+    )
+    job = controller.arrive(JobSpec("a", 1.0))
+    close(controller, job, 2.0)
+    report(controller, 2.5, 0, "done")
+    controller.evict(job, 6, 2.6)
+    controller.switch("edf", 2.7)
+    controller.finish("a", "complete", 3.0)
+    assert [event["event"] for event in events] == ["arrive", "step", "switch"]
+    assert set(events[1]) == {"event", "t_s"}
+
+
 def test_a_journal_that_fails_is_kept_no_further(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

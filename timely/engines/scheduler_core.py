@@ -51,6 +51,8 @@ class EngineController:
     Args:
         discipline: decides each step; can be switched at any time.
         speed: step times; learned online unless given.
+        journal: receives every event and decision; None to keep none.
+        journal_details: as of ``GuardedEngineJournal``.
         files, fallback: as of ``ActiveEngineDiscipline``.
     """
 
@@ -59,6 +61,8 @@ class EngineController:
         discipline: Discipline,
         speed: LearnedSpeed | FixedSpeed | None = None,
         journal: Journal | None = None,
+        *,
+        journal_details: bool = True,
         files: Sequence[Path] = (),
         fallback: str = "",
     ) -> None:
@@ -67,6 +71,7 @@ class EngineController:
             discipline, self.table, files, fallback, self._park, self._note_fallback
         )
         self.speed: LearnedSpeed | FixedSpeed = speed or LearnedSpeed()
+        self._journal_details = journal_details
         self.journal = journal
         self.paces = EngineRobotPaces()
         """How much faster than its profile each robot has been."""
@@ -127,7 +132,7 @@ class EngineController:
         return job
 
     def _note(self, event: str, now: float, job: JobId, **entries: Any) -> None:
-        if self.journal:
+        if self.journal and (self.journal.details or event == "arrive"):
             self.journal({"event": event, "t_s": now, "job": job, **entries})
 
     def progress(self, job: Job, tokens: int, now: float) -> None:
@@ -361,12 +366,11 @@ class EngineController:
 
     @property
     def journal(self) -> GuardedEngineJournal | None:
-        """Receives every event and decision; None to keep none."""
         return self._journal
 
     @journal.setter
     def journal(self, journal: Journal | None) -> None:
-        self._journal = GuardedEngineJournal(journal) if journal is not None else None
+        self._journal = journal and GuardedEngineJournal(journal, details=self._journal_details)
 
     # ------------------------------------------------------------------ what to do
 
@@ -385,6 +389,8 @@ class EngineController:
         return plan
 
     def _step_event(self, plan: StepPlan, limits: StepLimits) -> dict[str, Any]:
+        if self.journal and not self.journal.details:
+            return {"event": "step", "t_s": limits.now}
         event: dict[str, Any] = {
             "event": "step", "t_s": limits.now, "tokens": dict(plan.tokens), "evict": list(plan.evict),
         }  # fmt: skip

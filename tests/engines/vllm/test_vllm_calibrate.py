@@ -10,11 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from vllm_scheduler import Scene
 
 from timely.cli.main import run_timely_command as timely
 from timely.engines.base import EngineEvent, GenerationDone, GenerationRequest
 from timely.engines.step_time.fit import measured_step_profile
-from timely.engines.step_time.journal import TimedStep
+from timely.engines.step_time.journal import (
+    TimedStep,
+    read_step_journal,
+    step_journal_admission_s,
+    steps_from_events,
+)
 from timely.engines.step_time.profile import StepTime, StepTimeProfile, load_step_profile
 from timely.engines.vllm import calibrate
 from timely.engines.vllm.arguments import EngineSizes, VllmOptions
@@ -114,3 +120,22 @@ def test_every_kind_of_step_is_asked_for(tmp_path: Path, monkeypatch: pytest.Mon
         assert FakeEngine.prompts.count(context) >= 2 * batch
     assert all(step.step_s < 2.0 for step in fitted)
     assert len(fitted) > 500
+
+
+def test_a_journal_without_details_has_the_same_step_times(tmp_path: Path) -> None:
+    measured = {}
+    for details in (True, False):
+        path = tmp_path / f"{details}.jsonl"
+        scene = Scene(depth=2, timely={"journal": str(path), "journal_details": details})
+        for number in range(4):
+            scene.add(
+                f"plan{number}", 60 + number, 12, scene.plan((4, 0.3), (8, 0.1), task_id=f"plan{number}")
+            )
+        scene.add("chat", 90, 40)
+        scene.run()
+        events = read_step_journal(path)
+        assert details == bool({event["event"] for event in events} - {"arrive", "step", "timed"})
+        measured[details] = steps_from_events(events), step_journal_admission_s(events, 0.01)
+    assert measured[False] == measured[True]
+    assert len(measured[False][0]) > 20
+    assert len(measured[False][1]) == 5

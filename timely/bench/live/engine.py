@@ -45,7 +45,8 @@ class LiveBenchVllm:
         options = replace(options, profile=self._settings.model)
         if self._engine is None:
             vllm_options = vllm_replay_options(options, self._settings.arguments)
-            self._engine = VllmEngine(replace(vllm_options, journal=str(self._folder / JOURNAL_FILE)))
+            journal = str(self._folder / JOURNAL_FILE)
+            self._engine = VllmEngine(replace(vllm_options, journal=journal, journal_details=False))
             await self._engine.start()
             core_write_file(self._folder / SIZES_FILE, json.dumps(asdict(self._engine.sizes)) + "\n")
         await self._engine.set_mode(options.mode)

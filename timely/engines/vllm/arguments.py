@@ -62,6 +62,7 @@ class VllmOptions:
             With ``--enable-lora`` among the arguments it stays apart and plans its own skill sets only.
         arguments: any further arguments of ``vllm serve``, as on its command line.
         journal: file for every event and decision (JSON lines), or None.
+        journal_details: False for arrivals, switches and the times and counts of steps alone, which cost little.
     """
 
     model: str | None = None
@@ -75,6 +76,7 @@ class VllmOptions:
     jump_ahead: bool = False
     """Tokens that a plan's grammar forces take no step of their own; ``--speculative-config`` is ours by default."""
     journal: str | None = None
+    journal_details: bool = True
     arguments: tuple[str, ...] = ()
     warm_up: tuple[str, ...] | None = None
     """Skill sets whose fixed prompts and grammars are prepared at start; None: all installed ones."""
@@ -154,7 +156,11 @@ def parse_vllm_arguments(options: VllmOptions) -> Any:
         "discipline": options.discipline,
         "mode": options.mode,
         "gauges": False,
-        **({"journal": options.journal} if options.journal else {}),
+        **(
+            {"journal": options.journal, "journal_details": options.journal_details}
+            if options.journal
+            else {}
+        ),
         **({"predictors": list(options.predictors)} if options.predictors else {}),
         **({"max_batch": options.max_batch} if options.max_batch else {}),
         **({"prefill_chunk": options.prefill_chunk} if options.prefill_chunk else {}),

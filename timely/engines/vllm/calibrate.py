@@ -56,7 +56,8 @@ def calibrate_vllm_profile(
         journal = Path(folder) / "journal-{pid}.jsonl"
         # Imports vLLM, so it comes before the event loop: in there Ctrl-C would wait for the import.
         options = VllmOptions(
-            model=model, discipline="fcfs", mode="stream", journal=str(journal), warm_up=(),
+            model=model, discipline="fcfs", mode="stream", journal=str(journal), journal_details=False,
+            warm_up=(),
             arguments=(*vllm_engine_arguments(), *arguments),
         )  # fmt: skip
         sizes, model_name, warm_s = asyncio.run(_run_vllm_calibration(options, rounds, say))

@@ -94,6 +94,7 @@ class TimelyScheduler(VllmChunkCaps):
         self.controller = EngineController(
             registry.create_discipline(self.settings.discipline, self.settings.predictors),
             journal=open_vllm_journal(self.settings.journal),
+            journal_details=self.settings.journal_details,
             files=self.settings.predictors,
             fallback=FALLBACK,
         )
@@ -306,9 +307,10 @@ class TimelyScheduler(VllmChunkCaps):
                     self.blocks.block_tokens,
                 )
             )
-        if self.controller.journal and (self._plan.tokens or output.num_scheduled_tokens):
+        journal = self.controller.journal
+        if journal and journal.details and (self._plan.tokens or output.num_scheduled_tokens):
             # Follows the decision: what vLLM made of it.
-            self.controller.journal(
+            journal(
                 {
                     "event": "ran", "t_s": now, "tokens": dict(output.num_scheduled_tokens),
                     "preempted": list(output.preempted_req_ids or ()),

@@ -35,6 +35,8 @@ class SchedulerSettings(BaseModel):
     """Predictor files for disciplines; each discipline takes its own when it is switched to."""
     journal: str | None = None
     """File that receives every event and decision as JSON lines."""
+    journal_details: bool = True
+    """Whether it receives more than arrivals, switches and the times and counts of steps."""
     gauges: bool = True
     """Whether ``/metrics`` of ``vllm serve`` has the load of the engines; ``timely serve`` asks them itself."""
 
