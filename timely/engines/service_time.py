@@ -12,7 +12,7 @@ from timely.disciplines.base import Speed, StepLimits
 from timely.disciplines.tardiness.segment_lengths import TardinessSegmentLengths
 from timely.engines.base import ResponsePrediction
 from timely.engines.promised_responses import PromisedStepInFlight, engine_response_behind_promises_s
-from timely.routing.forecast import UNBOUNDED, RoutingEngineLoad, forecast_routing
+from timely.routing.forecast import UNBOUNDED, RoutingEngineLoad, routing_response_s
 
 WEIGHT = 0.05
 """Weight of the newest request in the means."""
@@ -208,7 +208,7 @@ def _engine_service_forecast_s(
         else (limits.free_blocks, limits.block_tokens, limits.max_batch)
     )
     load = RoutingEngineLoad(table, speed, 0, free, UNBOUNDED, block, batch)
-    return forecast_routing(spec, load, spec.arrival_s).response_s
+    return routing_response_s(spec, load, spec.arrival_s)
 
 
 def _engine_service_quantile(ordered: Sequence[float], share: float) -> float:

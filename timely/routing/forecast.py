@@ -98,33 +98,27 @@ class RoutingForecast:
 
 def forecast_routing(spec: JobSpec, load: RoutingEngineLoad, now: float) -> RoutingForecast:
     """Predict the response to a task that arrives now."""
-    speed, table = load.speed, load.table
-    utility = spec.hints.utility
-    ordinary = spec.plain and (utility.alpha, utility.ert_s) == (NORMAL.alpha, NORMAL.ert_s)
-    weight = max(-utility.alpha * (ORDINARY_SHARE if ordinary else 1.0), FLAT_WEIGHT)
-    prompt_tokens = max(1, spec.prompt_tokens - load.cached_tokens)
-    segment_tokens = max(1.0, SEGMENT_SHARE * spec.segment_tokens)
-    alone_s = speed.step_s(1, 0)
-    sequence_s = max(0.0, speed.step_s(2, 0) - alone_s)
+    speed, table, utility = load.speed, load.table, spec.hints.utility
+    task = _RoutedTask.of(spec, load, now)
+    response_s = task.own_s + spec.hints.network_s
+    alone_s, sequence_s = _routing_step_times_s(speed)
     token_s = speed.prefill_token_s
-    own_prompt_s = token_s * (prompt_tokens + _routing_evicted_tokens(load, prompt_tokens + segment_tokens))
-    others = _RoutedEngineJobs.of(table, now, token_s, alone_s, sequence_s)
-    running = min(len(others.weight), load.max_batch - 1)
-    step_s = alone_s + sequence_s * running
-    own_index = weight / (own_prompt_s + _routing_step_share_s(alone_s, sequence_s) * segment_tokens)
-    before = others.index >= own_index
-    queue_s = float(others.prompt_s[before].sum())
-    # A newcomer finds a step in flight: it waits for half of one.
-    wait_s = 0.5 * step_s if running else 0.0
-    own_s = wait_s + queue_s + own_prompt_s + step_s * segment_tokens
-    response_s = own_s + spec.hints.network_s
     # Each second of the engine brings so many seconds of parked plans' work. They resume with time to spare, so an
     # urgent task waits for none of their tokens, but shares its steps with them.
     share_s = sequence_s if utility.urgent else _routing_step_share_s(alone_s, sequence_s)
-    later_s = response_s + own_s * _routing_parked_work_s(table, now, token_s, share_s)
+    later_s = response_s + task.own_s * _routing_parked_work_s(table, now, token_s, share_s)
     late_s = max(0.0, later_s - utility.ert_s)
-    loss = weight * ((1.0 - EARLY_SHARE) * late_s + EARLY_SHARE * later_s)
-    return RoutingForecast(response_s, loss, others.harm(~before, own_prompt_s, sequence_s, segment_tokens))
+    loss = task.weight * ((1.0 - EARLY_SHARE) * late_s + EARLY_SHARE * later_s)
+    others = _RoutedEngineJobs.of(table, now, token_s, alone_s, sequence_s)
+    is_behind = others.index < task.index
+    return RoutingForecast(
+        response_s, loss, others.harm(is_behind, task.prompt_s, sequence_s, task.segment_tokens)
+    )
+
+
+def routing_response_s(spec: JobSpec, load: RoutingEngineLoad, now: float) -> float:
+    """``RoutingForecast.response_s`` alone, which takes a part of the time."""
+    return _RoutedTask.of(spec, load, now).own_s + spec.hints.network_s
 
 
 def routing_backlog_s(table: JobTable, speed: Speed, now: float) -> dict[str, float]:
@@ -148,6 +142,12 @@ def routing_evictable_blocks(table: JobTable, now: float) -> int:
     return int((table.blocks[is_parked] - table.shared_blocks[is_parked]).sum())
 
 
+def _routing_step_times_s(speed: Speed) -> tuple[float, float]:
+    """A step with one sequence, and what one more adds to it, seconds."""
+    alone_s = speed.step_s(1, 0)
+    return alone_s, max(0.0, speed.step_s(2, 0) - alone_s)
+
+
 def _routing_step_share_s(alone_s: float, sequence_s: float) -> float:
     """What a token of a decoding sequence is charged of the steps that it shares with others, seconds."""
     return sequence_s + 0.2 * alone_s
@@ -167,6 +167,51 @@ def _routing_evicted_tokens(load: RoutingEngineLoad, tokens: float) -> float:
     return float(max(0, blocks - load.free_blocks) * load.block_tokens)
 
 
+def _routing_indices(
+    table: QueueColumns, rows: Ints, token_s: float, share_s: float
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """Weights, times of the prompts, tokens left of the open segments, and indices of these rows."""
+    alpha = table.alpha[rows]
+    ordinary = table.plain[rows] & (alpha == NORMAL.alpha) & (table.ert_s[rows] == NORMAL.ert_s)
+    weight = np.maximum(-alpha * np.where(ordinary, ORDINARY_SHARE, 1.0), FLAT_WEIGHT)
+    prompt_s = token_s * table.prefill_left[rows].astype(np.float64)
+    tokens_left = np.maximum(1.0, SEGMENT_SHARE * table.segment_bound[rows] - table.segment_tokens[rows])
+    return weight, prompt_s, tokens_left, weight / (prompt_s + share_s * tokens_left)
+
+
+@dataclass(slots=True)
+class _RoutedTask:
+    """The task that arrives: its numbers as ``_RoutedEngineJobs`` has them, and its time until the first segment."""
+
+    weight: float
+    prompt_s: float
+    segment_tokens: float
+    index: float
+    own_s: float
+
+    @classmethod
+    def of(cls, spec: JobSpec, load: RoutingEngineLoad, now: float) -> Self:
+        speed, table, utility = load.speed, load.table, spec.hints.utility
+        ordinary = spec.plain and (utility.alpha, utility.ert_s) == (NORMAL.alpha, NORMAL.ert_s)
+        weight = max(-utility.alpha * (ORDINARY_SHARE if ordinary else 1.0), FLAT_WEIGHT)
+        prompt_tokens = max(1, spec.prompt_tokens - load.cached_tokens)
+        segment_tokens = max(1.0, SEGMENT_SHARE * spec.segment_tokens)
+        alone_s, sequence_s = _routing_step_times_s(speed)
+        token_s, share_s = speed.prefill_token_s, _routing_step_share_s(alone_s, sequence_s)
+        prompt_s = token_s * (prompt_tokens + _routing_evicted_tokens(load, prompt_tokens + segment_tokens))
+        index = weight / (prompt_s + share_s * segment_tokens)
+        is_runnable = table.resume_s <= now
+        running = min(int(np.count_nonzero(is_runnable)), load.max_batch - 1)
+        step_s = alone_s + sequence_s * running
+        # A newcomer finds a step in flight: it waits for half of one.
+        own_s = (0.5 * step_s if running else 0.0) + prompt_s + step_s * segment_tokens
+        rows = (is_runnable & (table.prefill_left > 0)).nonzero()[0]
+        if rows.size:
+            _, prompts_s, _, indices = _routing_indices(table, rows, token_s, share_s)
+            own_s += float(prompts_s[indices >= index].sum())
+        return cls(weight, prompt_s, segment_tokens, index, own_s)
+
+
 @dataclass(frozen=True, slots=True)
 class _RoutedEngineJobs:
     """Runnable jobs of an engine in the order of their index; arrays of one shape ``(jobs,)``."""
@@ -180,12 +225,8 @@ class _RoutedEngineJobs:
     @classmethod
     def of(cls, table: QueueColumns, now: float, token_s: float, alone_s: float, sequence_s: float) -> Self:
         rows = np.flatnonzero(table.resume_s <= now)
-        alpha = table.alpha[rows]
-        ordinary = table.plain[rows] & (alpha == NORMAL.alpha) & (table.ert_s[rows] == NORMAL.ert_s)
-        weight = np.maximum(-alpha * np.where(ordinary, ORDINARY_SHARE, 1.0), FLAT_WEIGHT)
-        prompt_s = token_s * table.prefill_left[rows].astype(np.float64)
-        tokens_left = np.maximum(1.0, SEGMENT_SHARE * table.segment_bound[rows] - table.segment_tokens[rows])
-        index = weight / (prompt_s + _routing_step_share_s(alone_s, sequence_s) * tokens_left)
+        share_s = _routing_step_share_s(alone_s, sequence_s)
+        weight, prompt_s, tokens_left, index = _routing_indices(table, rows, token_s, share_s)
         order = np.argsort(-index, kind="stable")
         rows, weight, prompt_s, tokens_left = rows[order], weight[order], prompt_s[order], tokens_left[order]
         step_s = alone_s + sequence_s * max(0, len(rows) - 1)
