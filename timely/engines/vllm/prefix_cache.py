@@ -36,19 +36,23 @@ class VllmPrefixView:
         """Leading whole blocks of the request's tokens that an admission would find cached, all but one token at most.
 
         Args:
-            estimate: an earlier count. The search starts there, so that a waiting request costs few looks a step. The
-                last blocks are reused first.
+            estimate: an earlier count, mostly still the right one. Then two looks are enough, else a few more. The last
+                blocks are reused first, so those that are cached come before the others.
         """
         if not self.readable or not self._manager.prefix_cache_lookup_enabled(request):
             return 0
         hashes = request.block_hashes
         most: int = min(len(hashes), (request.num_tokens - 1) // self._block_tokens)
+
+        def is_missing(block_hash: bytes) -> bool:
+            return not self._pool.get_cached_block(block_hash, [0])
+
         count = min(estimate, most)
-        while count and not self._pool.get_cached_block(hashes[count - 1], [0]):
-            count -= 1
-        while count < most and self._pool.get_cached_block(hashes[count], [0]):
-            count += 1
-        return count
+        if count and is_missing(hashes[count - 1]):
+            return bisect_left(hashes, True, hi=count - 1, key=is_missing)
+        if count == most or is_missing(hashes[count]):
+            return count
+        return bisect_left(hashes, True, count + 1, most, key=is_missing)
 
     def holds_last(self, request: Any, blocks: int) -> bool:
         """Whether the last of so many first blocks of the request's tokens is cached."""
