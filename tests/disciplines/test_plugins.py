@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -25,6 +25,14 @@ class Nameless(Fcfs):
 
 number = 3
 """
+
+
+@pytest.fixture(autouse=True)
+def unread() -> Iterator[None]:
+    """The registry reads the installed packages once in a process."""
+    registry._discipline_plugins.cache_clear()
+    yield
+    registry._discipline_plugins.cache_clear()
 
 
 @pytest.fixture
@@ -78,3 +86,9 @@ def test_a_plugin_cannot_take_the_name_of_another_discipline(name: str, install:
     with pytest.raises(InvalidInput, match="there is another discipline of that name"):
         registry.discipline_names()
     assert registry.load_discipline(name).__module__.startswith("timely.")
+
+
+def test_the_installed_packages_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry.discipline_names()
+    monkeypatch.setattr(registry, "entry_points", None)
+    registry.discipline_names()

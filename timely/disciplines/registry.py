@@ -5,6 +5,7 @@ An installed package adds others by entry points of the group ``timely.disciplin
 
 import logging
 from collections.abc import Sequence
+from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -116,8 +117,9 @@ def create_discipline(name: str, files: Sequence[Path] = ()) -> Discipline:
     return discipline() if file is None else discipline.with_predictor(file)
 
 
+@cache
 def _discipline_plugins() -> dict[str, EntryPoint]:
-    """The disciplines of other installed packages.
+    """The disciplines of other installed packages. They are read once: 280 packages take 30 ms.
 
     Raises:
         InvalidInput: two disciplines have one name.
