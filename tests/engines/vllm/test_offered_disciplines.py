@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,8 +23,17 @@ from timely.engines.vllm.arguments import (
     vllm_engine_environment,
 )
 from timely.engines.vllm.engine import VllmEngine
+from timely.engines.vllm.model import resolve_vllm_model
 
 DRAFTS = '{"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3}'
+
+
+@pytest.fixture(scope="module", autouse=True)
+def model_files_read_once() -> Iterator[None]:
+    """To check the files of the model takes most of a second, in each of some forty calls of the parser."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("timely.engines.vllm.arguments.resolve_vllm_model", cache(resolve_vllm_model))
+        yield
 
 
 def started_with(speculative_config: object) -> VllmEngine:
