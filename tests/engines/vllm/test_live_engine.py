@@ -65,14 +65,21 @@ async def engine(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Vllm
     await running.stop()
 
 
-def planned(task_id: str, execution_s: float, segments: int = 5, **more: Any) -> GenerationRequest:
-    """A plan of ``segments`` times six tokens; each segment takes the robot ``execution_s`` seconds."""
+def planned(
+    task_id: str, execution_s: float, segments: int = 5, tokens: int = 2, **more: Any
+) -> GenerationRequest:
+    """A plan of ``segments`` times ``tokens``; each segment takes the robot ``execution_s`` seconds.
+
+    A token takes 0.1 s of processor time.
+    """
     return GenerationRequest(
         task_id=task_id,
         prompt="move",
-        max_tokens=6 * segments,
+        max_tokens=tokens * segments,
         forced=ForcedPlan(
-            tuple(("move", 6, execution_s) for _ in range(segments)), WORDS, range(3000, 3000 + 6 * segments)
+            tuple(("move", tokens, execution_s) for _ in range(segments)),
+            WORDS,
+            range(3000, 3000 + tokens * segments),
         ),
         **with_hints(more),
     )
@@ -93,10 +100,10 @@ async def test_segments_come_in_order_once_and_then_the_end(engine: VllmEngine) 
     events = await collect(engine, planned("order", 0.01))
     segments = [event for event in events if isinstance(event, SegmentReady)]
     assert [segment.index for segment in segments] == [0, 1, 2, 3, 4]
-    assert all(segment.tokens == 6 for segment in segments)
+    assert all(segment.tokens == 2 for segment in segments)
     done = events[-1]
     assert isinstance(done, GenerationDone)
-    assert (done.reason, done.tokens, done.recomputed_tokens) == ("complete", 30, 0)
+    assert (done.reason, done.tokens, done.recomputed_tokens) == ("complete", 10, 0)
     assert done.suspensions == 4
 
 
@@ -210,7 +217,7 @@ async def test_urgent_first_segments_come_before_normal_rests(engine: VllmEngine
 
 
 async def test_switching_disciplines_live(engine: VllmEngine) -> None:
-    running = asyncio.create_task(collect(engine, planned("switch", 0.3)))
+    running = asyncio.create_task(collect(engine, planned("switch", 0.3, tokens=6)))
     for name in ("fcfs", "edf", "pud", "weighted-tardiness", "timely"):
         await engine.set_discipline(name)
         assert (await engine.stats()).discipline == name
@@ -315,7 +322,7 @@ async def test_a_chat_has_a_grammar_of_its_own_beside_a_plan(engine: VllmEngine)
 
 async def test_an_operators_urgency_reaches_the_generation_and_the_journal(engine: VllmEngine) -> None:
     path = Path(engine.options.journal or "")
-    stream = engine.generate(planned("hurried", 0.5, urgency=3))
+    stream = engine.generate(planned("hurried", 0.5, tokens=6, urgency=3))
     first = await anext(stream)
     assert isinstance(first, SegmentReady)
     assert first.index == 0
@@ -359,7 +366,7 @@ async def test_the_mode_is_switched_between_runs_only(engine: VllmEngine) -> Non
         assert (await engine.stats()).mode == "whole"
         events = await asyncio.wait_for(collect(engine, planned("whole", 60.0)), 30)
         assert [type(event) for event in events] == [SegmentReady, GenerationDone]
-        assert events[0].tokens == 30
+        assert events[0].tokens == 10
     finally:
         await engine.set_mode("segmented")
 
@@ -407,7 +414,7 @@ async def test_a_replay_with_plain_requests(engine: VllmEngine) -> None:
 
 async def test_the_journal_times_every_step(engine: VllmEngine) -> None:
     before = (await engine.stats()).now_s
-    assert (await collect(engine, planned("timed", 0.0, segments=2)))[-1].reason == "complete"
+    assert (await collect(engine, planned("timed", 0.0, segments=2, tokens=6)))[-1].reason == "complete"
     steps = steps_from_events(
         await asyncio.to_thread(read_step_journal, Path(engine.options.journal or "")), before
     )
