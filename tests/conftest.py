@@ -73,12 +73,16 @@ TOGETHER = {
     **{f"tests/engines/vllm/test_{name}.py": "served engine" for name in SERVED},
     "tests/cli/test_terminal.py": "served engine",
     "tests/engines/vllm": "engine",
+    "tests/bench/test_plain.py": "engine",
+    "tests/bench/gpu/test_gpu_bench.py": "engine",
     "tests/planner": "planner",
     "tests/bench/capacity/test_forced_tokens_file.py": "planner",
+    "tests/disciplines/predictors/test_text_classifier.py": "planner",
 }
 """Paths that one worker runs with all below them.
 
-They hold robots in real time, or tests that share an engine and its memory, or the planner's import of transformers.
+They hold robots in real time, or tests that share an engine and its memory, or the import of vLLM or of torch and
+transformers: 16 and 10 seconds of processor time.
 
 The robots leave a processor free most of the time. So their two scopes come first, beside the engine that runs in the
 worker itself and the engines with processes of their own: four workers for two processors. Locks of the machine give
