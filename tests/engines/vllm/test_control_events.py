@@ -94,3 +94,25 @@ def test_a_discipline_loads_beside_the_steps(monkeypatch: pytest.MonkeyPatch) ->
     loaded.set()
     assert events.answer(switch, 2.0) == {"known": True}
     assert [controller.discipline] == created
+
+
+def test_each_of_several_reports_has_its_own_answer() -> None:
+    pytest.importorskip("vllm", reason="needs vLLM")
+    from timely.engines.vllm.control import VllmControlEvents
+    from timely.engines.vllm.request_state import VllmLiveRequests
+    from timely.engines.vllm.settings import SchedulerSettings
+
+    controller = EngineController(registry.create_discipline("timely"))
+    events = VllmControlEvents(
+        lambda: controller,
+        VllmLiveRequests(),
+        SchedulerSettings.model_validate({}),
+        set(),
+        lambda *_: None,
+        dict,
+    )
+    report = {"kind": "report", "task_id": "nobody", "report": {"segment": 0, "kind": "done"}}
+    wrong = {**report, "report": {"segment": -1, "kind": "done"}}
+    answer = events.answer({"kind": "reports", "reports": [report, wrong]}, 1.0)
+    assert answer["answers"][0] == {"known": False}
+    assert answer["answers"][1]["error"]["code"] == "invalid_input"

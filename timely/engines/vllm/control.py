@@ -60,6 +60,10 @@ class VllmControlEvents:
         self._loads: dict[str, Future[Discipline]] = {}
         self._answers: dict[str, Callable[[Mapping[str, Any], float], Answer]] = {
             "report": self._report,
+            "reports": lambda event, now: {
+                "known": True,
+                "answers": [self.answer(report, now) for report in event["reports"]],
+            },
             "load_discipline": self._load,
             "discipline": self._switch,
             "mode": self._set_mode,
@@ -75,6 +79,7 @@ class VllmControlEvents:
         """The answer to an event at ``now``.
 
         ``{"kind": "report", "task_id", "report", "sent_s"}``: ``sent_s``, on this clock, is ``now`` by default.
+        ``{"kind": "reports", "reports"}`` answers ``answers``, one to each of these events.
         ``{"kind": "load_discipline", "name"}`` answers ``loaded``, and loads beside the steps.
         ``{"kind": "discipline", "name"}``, ``{"kind": "mode", "name"}``,
         ``{"kind": "eta", "tuf": [ert_s, alpha, beta], "ahead"}`` answers the fields of ``ResponsePrediction``.

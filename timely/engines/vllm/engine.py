@@ -7,7 +7,7 @@ server's event loop. It takes every argument of vLLM's command line.
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context
 from dataclasses import asdict, astuple, replace
@@ -74,6 +74,7 @@ from timely.engines.vllm.model import (
 )
 from timely.engines.vllm.name_constraint import vllm_prompt_names
 from timely.engines.vllm.params import vllm_forced_plan_params, vllm_hint_params, vllm_openai_fields
+from timely.engines.vllm.report_batches import VllmReportBatches
 from timely.engines.vllm.resumed_plan import vllm_resumed_context, vllm_resumed_end, vllm_resumed_tokens
 from timely.planner.model_card import PlannerCard, read_planner_card
 from timely.plans.grammar import plan_grammar
@@ -124,6 +125,7 @@ class VllmEngine(Engine):
         self._joining: set[str] = set()
         """Resumed plans without an output yet, which the engines may not have yet: reports on them wait."""
         self._switching = asyncio.Lock()
+        self._reports = VllmReportBatches(self._control)
         self._choice: VllmEngineChoice | None = None
         """With several engines."""
         self._following: asyncio.Task[None] | None = None
@@ -407,10 +409,15 @@ class VllmEngine(Engine):
         """With several engines the report reaches all, and the one that holds the task takes it."""
         # A report waits in the engine's queue until a step ends; its times hold for the moment it was sent.
         event = {"kind": "report", "task_id": task_id, "report": report.to_dict(), "sent_s": time.monotonic()}
-        while not any(answer["known"] for answer in await self._control(event)):
+        while not any(answer["known"] for answer in await self._send_report(event)):
             if task_id not in self._joining:
                 return
             await asyncio.sleep(JOIN_POLL_S)
+
+    async def _send_report(self, event: Mapping[str, Any]) -> list[dict[str, Any]]:
+        answers = await self._reports.send(event, at_once=event["report"]["kind"] == "value")
+        _raise_vllm_errors(answers)
+        return answers
 
     async def cancel(self, task_id: str) -> bool:
         answers = await self._control({"kind": "cancel", "task_id": task_id})
@@ -479,9 +486,7 @@ class VllmEngine(Engine):
             raise
         except Exception as error:
             raise self._failure(llm, error) from error
-        for answer in answers:
-            if "error" in answer:
-                raise vllm_error_from_data(answer["error"])
+        _raise_vllm_errors(answers)
         return answers
 
     # ------------------------------------------------------------------ facts
@@ -541,3 +546,10 @@ class VllmEngine(Engine):
         if self._llm is None:
             raise EngineFailed("the engine is not running", where="vllm")
         return self._llm
+
+
+def _raise_vllm_errors(answers: Iterable[Mapping[str, Any]]) -> None:
+    """Raise the first error that came back as data."""
+    for answer in answers:
+        if "error" in answer:
+            raise vllm_error_from_data(answer["error"])
