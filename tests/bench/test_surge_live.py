@@ -15,6 +15,7 @@ from timely.bench.process_memory import resident_memory_mb
 from timely.bench.surge_live import (
     LiveSurgeBench,
     SurgeBenchArrival,
+    live_eta_result,
     live_surge_arrivals,
     live_surge_result,
     measure_live_surge,
@@ -46,6 +47,7 @@ async def test_an_overloaded_server_refuses_with_a_time(
     assert 0.0 < result["refused"] < 1.0
     assert result["refused_with_eta"] == 1.0
     assert 0.0 <= result["violations"] < 1.0
+    assert result["eta"]["tasks"] > 0.0 < result["eta"]["error_p90"]
     assert result["memory_mb"]["after"] >= 0.5 * result["memory_mb"]["before"] > 0.0
 
 
@@ -113,6 +115,18 @@ def test_the_figures_of_a_surge() -> None:
         "recovery_s": 5.0,
         "client_lag_s": 0.25,
     }
+
+
+def test_the_error_of_predictions_is_that_of_admitted_tasks() -> None:
+    arrivals = [
+        SurgeBenchArrival(1.0, URGENT, response_s=0.3, eta_s=0.3, ready_s=0.2),
+        SurgeBenchArrival(2.0, NORMAL, response_s=1.1, eta_s=0.5, ready_s=1.0),
+        SurgeBenchArrival(3.0, NORMAL, eta_s=4.0),
+        SurgeBenchArrival(5.0, NORMAL, response_s=1.1, ready_s=1.0),
+    ]
+    result = live_eta_result(arrivals)
+    assert (result["tasks"], result["error_p50"]) == (2, 0.5)
+    assert (result["urgent"]["error_p90"], result["normal"]["tasks"]) == (0.5, 1)
 
 
 def test_memory_of_a_process() -> None:

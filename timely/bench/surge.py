@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -189,6 +189,11 @@ def _measure_surge_eta_errors(hours: float, seed: int, profile: str, refuse_belo
     SurgeBenchSimulator(
         _surge_bench_options(seed), profile, note_end, refuse_below=refuse_below, probe_every=PROBE_EVERY
     ).run(surge_tasks(3600.0 * hours, seed))
+    return surge_eta_errors(errors)
+
+
+def surge_eta_errors(errors: Mapping[str, list[float]]) -> Result:
+    """Percentiles of the errors by kind, and of all but the refused ones."""
     kinds = {kind: _surge_eta_percentiles(values) for kind, values in errors.items()}
     return {**_surge_eta_percentiles(errors["urgent"] + errors["normal"]), **kinds}
 

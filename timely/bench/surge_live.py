@@ -14,7 +14,7 @@ from typing import Any
 
 from timely.bench.process_memory import resident_memory_mb
 from timely.bench.serve_process import BenchServeProcess
-from timely.bench.surge import bench_share
+from timely.bench.surge import bench_share, surge_eta_errors
 from timely.client import AsyncTimelyClient
 from timely.core.clock import AsyncClock, SystemClock
 from timely.core.errors import EngineFailed, Overloaded
@@ -70,7 +70,8 @@ class SurgeBenchArrival:
         arrival_s: since the begin of the surge, seconds.
         lag_s: from then until the client began to submit it, seconds.
         response_s: until the first action, seconds; None: it was refused.
-        eta_s: of a refused task.
+        eta_s: when its first segment was predicted for, seconds from then.
+        ready_s: when its first segment was complete, seconds after the request came; None: it was refused.
     """
 
     arrival_s: float
@@ -78,6 +79,7 @@ class SurgeBenchArrival:
     lag_s: float = 0.0
     response_s: float | None = None
     eta_s: float | None = None
+    ready_s: float | None = None
 
     @property
     def late(self) -> bool:
@@ -123,6 +125,16 @@ def live_surge_result(arrivals: list[SurgeBenchArrival], phase_s: float) -> dict
     }
 
 
+def live_eta_result(arrivals: list[SurgeBenchArrival]) -> dict[str, Any]:
+    """The figures of ``timely bench eta``, of live tasks that were admitted; see ``timely.bench.surge.measure_eta``."""
+    errors: dict[str, list[float]] = {"urgent": [], "normal": []}
+    for arrival in arrivals:
+        if arrival.eta_s is not None and arrival.ready_s is not None:
+            kind = "urgent" if arrival.utility.urgent else "normal"
+            errors[kind].append(abs(arrival.eta_s - arrival.ready_s) / arrival.ready_s)
+    return surge_eta_errors(errors)
+
+
 async def measure_live_surge(
     folder: Path,
     engine: str,
@@ -140,7 +152,7 @@ async def measure_live_surge(
 
     Returns:
         The result of ``live_surge_result``, what the engine bears, and the memory of the server's processes before and
-        after.
+        after. ``eta`` has that of ``live_eta_result``.
 
     Raises:
         EngineFailed: the server did not start, a task failed, or the engine is too slow for urgent tasks.
@@ -187,6 +199,7 @@ class LiveSurgeBench:
                 tasks.create_task(self._arrive(arrival, begin_s + arrival.arrival_s))
         return {
             **live_surge_result(arrivals, PHASE_S),
+            "eta": live_eta_result(arrivals),
             "bears_per_s": bears_per_s,
             "urgent_ert_s": ert_s,
             "network_s": self._network_s,
@@ -224,12 +237,21 @@ class LiveSurgeBench:
     async def _arrive(self, arrival: SurgeBenchArrival, due_s: float) -> None:
         arrival.lag_s = self._clock.now() - due_s
         try:
-            arrival.response_s = await self._perform(arrival.utility)
+            arrival.response_s = await self._perform(arrival.utility, arrival=arrival)
         except Overloaded as refusal:
             arrival.eta_s = refusal.eta_s
 
-    async def _perform(self, utility: TimeUtility, longest_s: float = MAX_EXECUTION_S) -> float:
-        """Be a new robot with one task, and return its response time, seconds."""
+    async def _perform(
+        self,
+        utility: TimeUtility,
+        longest_s: float = MAX_EXECUTION_S,
+        arrival: SurgeBenchArrival | None = None,
+    ) -> float:
+        """Be a new robot with one task, and return its response time, seconds.
+
+        Args:
+            arrival: gets what was predicted, and when the first segment was complete.
+        """
         self._robots += 1
         task = TASKS[self._robots % len(TASKS)]
         async with await self._client.submit(
@@ -241,6 +263,8 @@ class LiveSurgeBench:
             network_s=self._network_s,
         ) as stream:
             async for segment in stream:
+                if arrival is not None and segment.index == 0:
+                    arrival.eta_s, arrival.ready_s = stream.eta_s, segment.ready_s
                 begin_s = self._clock.now()
                 await stream.report_started(segment.index)
                 self._round_trips_s.append(self._clock.now() - begin_s)

@@ -321,6 +321,14 @@ class ClientPlanStream(Generic[Result]):
         return self._state.result
 
     @property
+    def eta_s(self) -> float | None:
+        """When the server predicted the first segment for, seconds after the admission.
+
+        None before the first event is read, and where neither the request nor the server has a limit.
+        """
+        return self._state.eta_s
+
+    @property
     def ended(self) -> bool:
         return self._ended
 

@@ -135,6 +135,7 @@ class ClientPlanState:
         self.last_id = after
         self.result: TaskResult | None = None
         self.token: str | None = None
+        self.eta_s: float | None = None
         self._next = next_index
 
     def take(self, event: ServerEvent) -> Segment | None:
@@ -154,6 +155,7 @@ class ClientPlanState:
             return segment
         if event.name == "accepted":
             self.token = event.data.get("report_token", self.token)
+            self.eta_s = event.data.get("eta_s")
         elif event.name == "result":
             self.result = _client_result_from_data(event.data)
         elif event.name == "error":

@@ -49,6 +49,19 @@ def test_a_task_is_refused_when_its_deadline_is_before_its_predicted_response() 
         accepted(served, stack, deadline_s=10.0 * eta_s)
 
 
+def test_an_admitted_task_is_told_its_predicted_time_where_that_was_asked_for() -> None:
+    with fleet() as served, ExitStack() as stack:
+        for fields in ({"deadline_s": 30.0}, {}):
+            request = body("long", **fields)
+            data = Reader(stack.enter_context(served.http.stream("POST", "/v1/tasks", json=request))).next()[
+                2
+            ]
+            if fields:
+                assert 0.0 < data["eta_s"] < 30.0
+            else:
+                assert "eta_s" not in data
+
+
 def test_a_late_task_is_refused_only_where_the_operator_wants_that() -> None:
     for share in (None, 0.0):
         with fleet(engine=SLOW, refuse_below=share) as served, ExitStack() as stack:

@@ -49,7 +49,7 @@ def command(
 
         result = measure_surge(hours, seed, profile, load)
     else:
-        result = _measure_cli_live_surge(live, hours, seed)
+        result = measure_cli_live_surge(live, hours, seed)
     rows = [
         ("tasks", str(result["tasks"])),
         ("refused", _cli_percent(result["refused"])),
@@ -68,7 +68,8 @@ def command(
     show_cli_bench_result(json_file, result, (f"{hours:g} h", ""), rows)
 
 
-def _measure_cli_live_surge(engine: str, hours: float, seed: int) -> dict[str, Any]:
+def measure_cli_live_surge(engine: str, hours: float, seed: int) -> dict[str, Any]:
+    """As ``timely.bench.surge_live.measure_live_surge``, in a folder of its own."""
     from timely.bench.surge_live import ENGINES, measure_live_surge
 
     check_name("engine", engine, ENGINES, where="--live")

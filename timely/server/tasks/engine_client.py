@@ -113,8 +113,10 @@ class EngineClient:
 
     async def check_response_time(
         self, utility: TimeUtility, ahead: Mapping[str, RequestHints], deadline_s: float, sure_s: float
-    ) -> None:
+    ) -> float | None:
         """Check that a new request would be served in time; either limit may be infinite.
+
+        Returns the predicted time of service, seconds; None: there is no limit, or it is not known.
 
         Args:
             ahead: as in ``Engine.predict_response``.
@@ -126,10 +128,10 @@ class EngineClient:
             Overloaded: it would not.
         """
         if deadline_s == sure_s == math.inf:
-            return
+            return None
         prediction = await self.predict_response(utility, ahead)
         if prediction is None:
-            return
+            return None
         # The engine may have answered after a step, which counts.
         now = self._clock.now()
         deadline_s, sure_s = deadline_s - now, sure_s - now
@@ -141,7 +143,7 @@ class EngineClient:
         elif not prediction.comes_before(sure_s, urgent=utility.urgent):
             problem = f"{forecast}, at most {prediction.upper_s:.2f} s; the limit is {sure_s:.3g} s"
         else:
-            return
+            return prediction.eta_s
         raise Overloaded(problem, where="deadline_s", eta_s=prediction.eta_s)
 
     async def stats(self) -> EngineStats:

@@ -235,12 +235,13 @@ class TaskService:
             with self.tasks.reserve(request.id, place, urgent=request.tuf.urgent) as task_id:
                 robot = await self._admission.look_up_robot(request)
                 place.network_s = robot.network_s
-                await self._check_response_time(task_id, request, robot.network_s, arrival_s)
+                eta_s = await self._check_response_time(task_id, request, robot.network_s, arrival_s)
                 task, generation = await self._admission.prepare(
                     task_id, request, robot, principal, arrival_s
                 )
                 self._check_open()  # a stop may have come meanwhile
                 self._check_kv(principal, task.kv_tokens)
+                task.eta_s = eta_s
                 task.executed_before = executed_text
                 task.replans = old_task.task_id if old_task is not None else None
                 self.log.task(task, self.usage.level(principal.name))
@@ -259,8 +260,10 @@ class TaskService:
 
     async def _check_response_time(
         self, task_id: str, request: TaskRequest, network_s: float, arrival_s: float
-    ) -> None:
+    ) -> float | None:
         """Check that a task would be served in time behind those that were admitted or are checked before it.
+
+        Returns its predicted time of service, seconds, if it has a limit and that is known.
 
         Raises:
             Overloaded: it would not.
@@ -271,10 +274,9 @@ class TaskService:
         while True:
             ahead = self.tasks.ahead_of(task_id)
             try:
-                await self.engine.check_response_time(
+                return await self.engine.check_response_time(
                     request.tuf, ahead, arrival_s + latest_s, arrival_s + useful_s
                 )
-                return
             except Overloaded:
                 # A task that was checked at the same time may have been refused meanwhile: its room is free.
                 if self.tasks.has_all(ahead):

@@ -72,6 +72,8 @@ class Task:
     """KV cache that its generation may hold, tokens; 0 where its principal had no limit."""
     value_wait_s: float = math.inf
     """How long its plan waits for a value after the expected end of the skill that returns it, seconds."""
+    eta_s: float | None = None
+    """When its first segment was predicted for at its admission, seconds from then; None: that was not asked for."""
     replans: str | None = None
     """The task whose plan this one replaces."""
     executed_before: str = ""
@@ -207,7 +209,7 @@ class Task:
 
     def acceptance(self, *, with_token: bool = False) -> dict[str, Any]:
         """The data of its first event; only the response to the request has the token."""
-        data = {
+        data: dict[str, Any] = {
             "task_id": self.task_id,
             "agent": self.request.agent,
             "skill_set": self.skill_set.name,
@@ -216,6 +218,8 @@ class Task:
             "network_s": self.network_s,
             "replans": self.replans,
         }
+        if self.eta_s is not None:
+            data["eta_s"] = _task_number_data(self.eta_s)
         return {**data, "report_token": self.token} if with_token else data
 
     def segment(self, segment: Segment) -> dict[str, Any]:
