@@ -32,25 +32,27 @@ def append_vllm_tokens(
         stale: they were in flight when the request was preempted.
     """
     assert state.boundaries is not None
-    sampled_ids, kept_count, stopped = list(token_ids), 0, False
-    for token_id in sampled_ids:
+    request, kept_count, stopped = state.request, 0, False
+    for token_id in token_ids:
         if stopped or state.awaits_value:
             break
-        _, stopped = append(state.request, [token_id], stale)
+        _, stopped = append(request, [token_id], stale)
         kept_count += 1
         state.token_ids.append(token_id)
         for closed_text in state.boundaries.feed(token_id):
             state.note_boundary(closed_text, kept_count)
             if closed_text.blocking and state.job.spec.segmented and not stopped:
                 state.awaits_value = True
-    del token_ids[kept_count:]
+    void_count = len(token_ids) - kept_count
+    if void_count:
+        del token_ids[kept_count:]
     if not stale:
-        request = state.request
-        if request.num_output_placeholders:
-            request.num_output_placeholders -= len(sampled_ids) - kept_count
+        if void_count and request.num_output_placeholders:
+            request.num_output_placeholders -= void_count
         # A further turn of a session begins with the last token, as in vLLM.
         end_tokens = request.num_in_flight_tokens + request.num_tokens - stopped
-        request.num_computed_tokens = min(request.num_computed_tokens, end_tokens)
+        if request.num_computed_tokens > end_tokens:
+            request.num_computed_tokens = end_tokens
     return token_ids, stopped
 
 
@@ -90,7 +92,7 @@ class VllmTokenOutput:
             for place, output in enumerate(outputs)
             if output.finish_reason is not None or (with_boundaries and output.request_id in with_boundaries)
         ]
-        if has_drafts:
+        if has_drafts or with_boundaries:
             counts = np.array([len(output.new_token_ids) for output in outputs], dtype=np.int64)
         else:
             counts = np.ones(len(ids), dtype=np.int64)
@@ -126,11 +128,12 @@ class VllmTokenOutput:
         if count:
             self._names.wrote(output.request_id, output.new_token_ids)
             state.note_tokens(now)
-        truncated = output.finish_reason is not FinishReason.STOP
-        boundaries = state.take_boundaries(count, finished=finished, truncated=truncated)
-        for number, (closed_text, position, token_ids) in enumerate(boundaries, 1):
-            is_last = finished and number == len(boundaries)
-            self._close(state, closed_text, token_ids, count - position, now, ends=finished, last=is_last)
+        if finished or state.new_boundaries:
+            truncated = output.finish_reason is not FinishReason.STOP
+            boundaries = state.take_boundaries(count, finished=finished, truncated=truncated)
+            for number, (closed_text, position, token_ids) in enumerate(boundaries, 1):
+                is_last = finished and number == len(boundaries)
+                self._close(state, closed_text, token_ids, count - position, now, ends=finished, last=is_last)
         if (finished and state.has_account) or len(state.segments) > state.sent_segments:
             # Chunks may be merged on the way, so what is sent always holds all segments.
             account: dict[str, Any] = {"timely": state.account(now, finished=finished)}
