@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from itertools import islice
 from typing import Any, get_args
 
@@ -24,6 +24,8 @@ LONGEST_STEP_S = 300.0
 
 SHOWN_JOBS = 200
 """Most jobs that statistics list one by one."""
+
+_JOB_FIELDS = tuple(field.name for field in fields(JobView))
 
 Answer = dict[str, Any]
 
@@ -164,6 +166,11 @@ class VllmControlEvents:
         for state in self._live:
             counts[state.state(now)] += 1
         counts["waiting"] += counts.pop("evicted")
+        # (``asdict`` takes several times as long, and a step waits for the answer.)
+        views = (
+            JobView.of(state.task_id, state.job, state.state(now), now)
+            for state in islice(self._live, SHOWN_JOBS)
+        )
         return {
             "discipline": controller.discipline.info.name,
             "mode": self._settings.mode,
@@ -171,10 +178,7 @@ class VllmControlEvents:
             **counts,
             **self._measures(),
             **controller.counters(),
-            "jobs": [
-                asdict(JobView.of(state.task_id, state.job, state.state(now), now))
-                for state in islice(self._live, SHOWN_JOBS)
-            ],
+            "jobs": [{name: getattr(view, name) for name in _JOB_FIELDS} for view in views],
             "paces": controller.paces.robots(),
         }
 
