@@ -54,14 +54,17 @@ class VllmParking:
         self._any_parked = len(members) < len(running)
         if self._any_parked:
             others = [request for request in running if request.request_id not in plan_tokens]
-            for state in self._live.select(request.request_id for request in others):
-                if state.eligible_step is None:
-                    self._park(state.request, state)
+            for request in others:
+                if request.next_decode_eligible_step != PARKED_STEP:
+                    self._park(request)
             members += others
         self._scheduler.running = members
         return waiting
 
-    def _park(self, request: Request, state: VllmRequestState) -> None:
+    def _park(self, request: Request) -> None:
+        state = self._live.get(request.request_id)
+        if state is None:
+            return
         state.eligible_step = request.next_decode_eligible_step
         request.next_decode_eligible_step = PARKED_STEP
         if request.has_encoder_inputs and not self._scheduler.is_encoder_decoder:
