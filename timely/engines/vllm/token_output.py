@@ -51,8 +51,7 @@ def append_vllm_tokens(
             request.num_output_placeholders -= void_count
         # A further turn of a session begins with the last token, as in vLLM.
         end_tokens = request.num_in_flight_tokens + request.num_tokens - stopped
-        if request.num_computed_tokens > end_tokens:
-            request.num_computed_tokens = end_tokens
+        request.num_computed_tokens = min(request.num_computed_tokens, end_tokens)
     return token_ids, stopped
 
 
