@@ -81,10 +81,17 @@ async def test_a_terminal_ends_no_process_of_an_engine() -> None:
                 [sys.executable, "-c", print_blocked], capture_output=True, check=True, text=True
             ).stdout
 
+    contexts: list[str] = []
+
     def arguments() -> Any:
-        return SimpleNamespace(create_engine_config=dict, enable_log_requests=False, disable_log_stats=True)
+        return SimpleNamespace(
+            create_engine_config=lambda context: contexts.append(context.name),
+            enable_log_requests=False,
+            disable_log_stats=True,
+        )
 
     blocked = await launch_vllm(Engine, arguments)
+    assert contexts == ["OPENAI_API_SERVER"], "steps as large as those of vLLM's own server"
     assert blocked.split() == [str(int(number)) for number in (signal.SIGHUP, signal.SIGINT)]
 
 

@@ -39,7 +39,8 @@ MEMORY_SHARE = 0.6
 
 MODEL_ARGUMENTS = ("--load-format", "dummy", "--max-model-len", "4096")
 CPU_ARGUMENTS = (*MODEL_ARGUMENTS, "--enforce-eager", "--block-size", "32", "--max-num-seqs", "64")
-GPU_ARGUMENTS = (*MODEL_ARGUMENTS, "--max-num-seqs", "256")
+GPU_ARGUMENTS = MODEL_ARGUMENTS
+"""The sizes of a step and its CUDA graphs are those of ``timely serve``."""
 
 PLAIN_PROMPTS = 480
 """Ordinary requests of a run on a GPU, where those of a CPU would take a second."""
@@ -302,7 +303,7 @@ def _measure_gpu_bench_overhead(bench: GpuBench, left_s: float) -> Value:
 
 def _measure_gpu_bench_plain(bench: GpuBench, left_s: float) -> Value | None:
     from timely.bench.plain import QUICK_PROMPTS, VllmBench, benchmark_plain_throughput
-    from timely.engines.vllm.arguments import fastest_vllm_dtype
+    from timely.engines.vllm.arguments import fastest_vllm_dtype, vllm_graph_arguments
 
     folder = bench.folder / "plain"
     folder.mkdir(exist_ok=True)
@@ -310,8 +311,8 @@ def _measure_gpu_bench_plain(bench: GpuBench, left_s: float) -> Value | None:
     # Stock vLLM takes the model's type, on processors without AVX-512 a slow one.
     types = () if gpu else ("--dtype", fastest_vllm_dtype())
     servers = VllmBench(
-        folder, str(bench.model), (*bench.settings.arguments, *PLAIN_ARGUMENTS, *types), "timely",
-        PLAIN_PROMPTS if gpu else QUICK_PROMPTS, keep=gpu,
+        folder, str(bench.model), (*bench.settings.arguments, *PLAIN_ARGUMENTS, *types, *vllm_graph_arguments()),
+        "timely", PLAIN_PROMPTS if gpu else QUICK_PROMPTS, keep=gpu,
     )  # fmt: skip
     try:
         return benchmark_plain_throughput(

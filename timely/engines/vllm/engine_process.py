@@ -31,8 +31,11 @@ async def launch_vllm(async_llm: Any, new_engine_args: Callable[[], Any]) -> Any
     """
 
     def launch() -> Any:
+        from vllm.usage.usage_lib import UsageContext
+
         engine_args = new_engine_args()
-        config = engine_args.create_engine_config()
+        # vLLM's defaults for tokens and sequences of a step depend on it: those of its own server.
+        config = engine_args.create_engine_config(UsageContext.OPENAI_API_SERVER)
         with _vllm_children_ignore_terminal():
             return async_llm.from_vllm_config(
                 vllm_config=config,
