@@ -83,9 +83,20 @@ class StepBuilder:
     @property
     def queued_blocks(self) -> int:
         """KV blocks that the jobs without a cache would take which could run now, all together."""
+        return int(self._admission_blocks(self._queued_rows).sum())
+
+    @property
+    def queue_exceeds_room(self) -> bool:
+        """The jobs without a cache which could run now take more slots or KV blocks than are free before this step."""
+        limits, rows = self.limits, self._queued_rows
+        residents = int(np.count_nonzero(self.table.resident))
+        return residents + len(rows) > limits.max_resident or self.queued_blocks > limits.free_blocks
+
+    @property
+    def _queued_rows(self) -> Rows:
         table = self.table
-        is_queued = (table.resume_s <= self.limits.now) & ~table.resident
-        return int(self._admission_blocks(is_queued.nonzero()[0]).sum())
+        rows: Rows = ((table.resume_s <= self.limits.now) & ~table.resident).nonzero()[0]
+        return rows
 
     def decoding_room(self, rows: Rows) -> int:
         """How many of these decoding rows, from the first on, slots and tokens leave room for."""

@@ -293,6 +293,15 @@ def test_while_memory_is_short_a_plan_is_better_complete_than_waiting() -> None:
         assert "waits for a value" not in scene.compose(0.1).tokens
 
 
+def test_while_slots_are_short_a_plan_is_better_complete_than_waiting() -> None:
+    """A parked plan keeps its slot on a GPU, so with few of them new tasks evict it, however much cache is free."""
+    for slots, rides in ((64, False), (4, False), (3, True)):
+        scene = Scene()
+        scene.job("runs", NORMAL, running=True)
+        scene.parked("reads on", due_s=60.0, resume_s=59.0)
+        assert ("reads on" in scene.compose(0.1, max_resident=slots).tokens) is rides
+
+
 def test_robots_that_report_fill_the_step_and_one_more_comes_along() -> None:
     """The plan whose robot runs dry first joins first: up to four sequences, and one beyond four."""
     names = ["e", "d", "c", "b", "a"]
@@ -375,6 +384,30 @@ def test_while_memory_is_short_plans_ride_beside_late_normal_tasks(
     scene.parked("parked", due_s=60.0, resume_s=59.0)
     scene.job("late", utility, arrival_s=0.0, running=True)
     assert ("parked" in scene.compose(3.0).tokens) is rides
+
+
+@pytest.mark.parametrize(
+    ("queued", "slots", "free_blocks", "rides"),
+    [
+        (0, 2, 10_000, False),  # nothing waits for room
+        (1, 2, 10_000, True),  # for a slot
+        (1, 3, 10_000, False),  # there is one
+        (2, 3, 10_000, True),
+        (1, 64, 5, True),  # for seven blocks
+        (1, 64, 7, False),
+    ],
+)
+def test_while_the_queue_has_no_room_plans_ride_beside_late_urgent_tasks(
+    queued: int, slots: int, free_blocks: int, *, rides: bool
+) -> None:
+    """Each queued task would evict a plan, which is computed again and evicts the next: the engine does less."""
+    scene = Scene()
+    scene.free_blocks = free_blocks
+    scene.parked("parked", due_s=60.0, resume_s=59.0)
+    scene.job("late", URGENT, arrival_s=0.0, running=True)
+    for number in range(queued):
+        scene.job(f"queued {number}", NORMAL, arrival_s=2.9)
+    assert ("parked" in scene.compose(3.0, max_resident=slots).tokens) is rides
 
 
 def test_riders_take_no_blocks_from_anybody() -> None:

@@ -34,11 +34,12 @@ order of an index. Each joins only if it gains at least what the members lose:
   in vLLM. They wait only for jobs that lose utility faster: a normal task's segment interrupts no answer.
 * **Opportunistic decode.** A parked generation joins a step that runs anyway if that delays no member too much.
   Decoding it with others is nearly free; decoding it alone later costs a whole step a token. It never starts a step
-  before its robot is about to run dry. While less KV cache is free than in use, all parked generations join, beside
-  late normal tasks too, not beside late urgent ones. A complete plan gives its memory back; a waiting one is evicted
-  and computed again, which delays all. Otherwise reporting robots fill the step up to ``MAX_RIDERS`` sequences, and at
-  least one more joins at each decision. More would close their segments together, and these would leave one after the
-  other. Of robots that do not report all join: far ahead they bear that their execution times are wrong.
+  before its robot is about to run dry. While less KV cache is free than in use, or fewer slots, all parked generations
+  join. They do so beside late normal tasks, too, and beside late urgent ones while the queue has no room. A complete
+  plan gives its memory back; a waiting one is evicted and computed again, which delays all. Otherwise reporting robots
+  fill the step up to ``MAX_RIDERS`` sequences, and at least one more joins at each decision. More would close their
+  segments together, and these would leave one after the other. Of robots that do not report all join: far ahead they
+  bear that their execution times are wrong.
 * **Eviction.** A new job takes the memory of others only if it gains at least what they lose by it, their
   recomputation included. Plans that have begun do not take turns in the cache. While one waits for it, new tasks may
   take it, ordinary requests not. Where one that is not parked must lose its cache, it is one that has the time, with
@@ -352,11 +353,12 @@ class WeightedTardiness(KeyedDiscipline):
         all_join = len(plan.tokens) == count
         if not all_join:
             plan.limited_by = step.limited_by or ("batch" if builder.slots <= 0 else "tokens")
-        if self.RIDE_HORIZON_S > 0.0 and plan.tokens and step.is_mild:
+        if self.RIDE_HORIZON_S > 0.0 and plan.tokens and (step.is_mild or builder.queue_exceeds_room):
             riders, short = self._riders(table, limits)
             all_ride = short or step.is_cheap
             # The first property looks for members that have become late.
-            if riders and (step.in_time or (all_ride and step.is_mild)):
+            in_time = step.in_time
+            if riders and (in_time or (all_ride and step.is_mild) or (short and builder.queue_exceeds_room)):
                 step.decode_early(riders, all_join=all_ride)
         self._settle(builder, step, all_join=all_join)
         builder.worth = None  # builder and step would stay until a garbage collection
@@ -493,7 +495,7 @@ class WeightedTardiness(KeyedDiscipline):
         if not rows.size:
             return [], False
         used_blocks = limits.cache_blocks - limits.free_blocks if limits.cache_blocks else table.blocks.sum()
-        short = limits.free_blocks < used_blocks
+        short = limits.free_blocks < used_blocks or limits.max_resident < 2 * np.count_nonzero(table.resident)
         if not short:
             rows = rows[table.due_s[rows] < now + self.RIDE_HORIZON_S]
         result: list[int] = rows[np.lexsort((table.sequence[rows], table.due_s[rows]))].tolist()
