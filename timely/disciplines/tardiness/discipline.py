@@ -495,7 +495,9 @@ class WeightedTardiness(KeyedDiscipline):
         if not rows.size:
             return [], False
         used_blocks = limits.cache_blocks - limits.free_blocks if limits.cache_blocks else table.blocks.sum()
-        short = limits.free_blocks < used_blocks or limits.max_resident < 2 * np.count_nonzero(table.resident)
+        short = limits.free_blocks < used_blocks or limits.max_resident < 2 * int(
+            np.count_nonzero(table.resident)
+        )
         if not short:
             rows = rows[table.due_s[rows] < now + self.RIDE_HORIZON_S]
         result: list[int] = rows[np.lexsort((table.sequence[rows], table.due_s[rows]))].tolist()
