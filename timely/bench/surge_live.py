@@ -70,7 +70,7 @@ class SurgeBenchArrival:
         arrival_s: since the begin of the surge, seconds.
         lag_s: from then until the client began to submit it, seconds.
         response_s: until the first action, seconds; None: it was refused.
-        eta_s: when its first segment was predicted for, seconds from then.
+        eta_s: when its first segment was predicted for, seconds after the request came; None: it was refused.
         ready_s: when its first segment was complete, seconds after the request came; None: it was refused.
     """
 

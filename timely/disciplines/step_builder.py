@@ -87,10 +87,17 @@ class StepBuilder:
 
     @property
     def queue_exceeds_room(self) -> bool:
-        """The jobs without a cache which could run now take more slots or KV blocks than are free before this step."""
+        """Tasks without a cache which could run now take more slots or KV blocks than are free before this step.
+
+        Plain requests do not count.
+        """
         limits, rows = self.limits, self._queued_rows
+        rows = rows[~self.table.plain[rows]]
+        if not rows.size:
+            return False
+        blocks = int(self._admission_blocks(rows).sum()) + limits.headroom_blocks
         residents = int(np.count_nonzero(self.table.resident))
-        return residents + len(rows) > limits.max_resident or self.queued_blocks > limits.free_blocks
+        return residents + rows.size > limits.max_resident or blocks > limits.free_blocks
 
     @property
     def _queued_rows(self) -> Rows:

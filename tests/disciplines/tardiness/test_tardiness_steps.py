@@ -408,6 +408,17 @@ def test_while_the_queue_has_no_room_plans_ride_beside_late_urgent_tasks(
     for number in range(queued):
         scene.job(f"queued {number}", NORMAL, arrival_s=2.9)
     assert ("parked" in scene.compose(3.0, max_resident=slots).tokens) is rides
+    if free_blocks == 7:
+        assert "parked" in scene.compose(3.0, headroom_blocks=1).tokens, "an admission leaves those free"
+
+
+def test_chats_in_the_queue_let_no_plan_ride_beside_late_urgent_tasks() -> None:
+    """They take no plan's memory."""
+    scene = Scene()
+    scene.parked("parked", due_s=60.0, resume_s=59.0)
+    scene.job("late", URGENT, arrival_s=0.0, running=True)
+    scene.timely.arrived(scene.table.add(JobSpec("chat", 2.9, prompt_tokens=100, plain=True)), 2.9)
+    assert set(scene.compose(3.0, max_resident=2).tokens) == {"late"}
 
 
 def test_riders_take_no_blocks_from_anybody() -> None:

@@ -113,6 +113,8 @@ def test_each_of_several_reports_has_its_own_answer() -> None:
     )
     report = {"kind": "report", "task_id": "nobody", "report": {"segment": 0, "kind": "done"}}
     wrong = {**report, "report": {"segment": -1, "kind": "done"}}
-    answer = events.answer({"kind": "reports", "reports": [report, wrong]}, 1.0)
-    assert answer["answers"][0] == {"known": False}
+    unexpected = {**report, "report": {"no such field": 1}}
+    answer = events.answer({"kind": "reports", "reports": [report, wrong, unexpected, report]}, 1.0)
+    assert answer["answers"][0] == answer["answers"][3] == {"known": False}
     assert answer["answers"][1]["error"]["code"] == "invalid_input"
+    assert answer["answers"][2]["error"]["code"] == "engine_failed"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from optional_packages import require_package
@@ -32,7 +33,7 @@ def test_steps_with_prompts_have_whole_graphs_on_hopper_alone(
     monkeypatch: pytest.MonkeyPatch, capability: int
 ) -> None:
     be(monkeypatch, capability)
-    arguments = vllm_graph_arguments(("--max-model-len", "4096"))
+    arguments = vllm_graph_arguments(("max_model_len",))
     assert bool(arguments) == (capability == 90)
     if arguments:
         assert arguments[0] == "--compilation-config"
@@ -41,26 +42,41 @@ def test_steps_with_prompts_have_whole_graphs_on_hopper_alone(
     assert sorted(set(GRAPH_SIZES)) == list(GRAPH_SIZES)
 
 
-@pytest.mark.parametrize(
-    "own",
-    [
-        "-O3", "-O.cudagraph_mode=NONE", "-cc.cudagraph_mode=PIECEWISE", "--compilation-config={}",
-        "--compilation_config", "--optimization-level", "--cudagraph-capture-sizes", "--max-cudagraph-capture-size=64",
-        "--max_cudagraph_capture_size", "--enforce-eager", "--speculative-config",
-    ],
-)  # fmt: skip
-def test_what_the_caller_says_of_graphs_stays(monkeypatch: pytest.MonkeyPatch, own: str) -> None:
-    be(monkeypatch, 90)
-    assert vllm_graph_arguments((own, "1")) == ()
-
-
-def test_an_engine_on_hopper_gets_them(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def hopper(monkeypatch: pytest.MonkeyPatch) -> None:
     import vllm.platforms
 
     be(monkeypatch, 90)
-    with monkeypatch.context() as patched:
-        patched.setattr(type(vllm.platforms.current_platform), "is_cpu", lambda self: False)
-        graphs = parse_vllm_arguments(VllmOptions()).compilation_config
-        ahead = parse_vllm_arguments(VllmOptions(jump_ahead=True)).compilation_config
-    assert graphs.cudagraph_capture_sizes == list(GRAPH_SIZES)
-    assert not ahead.cudagraph_capture_sizes
+    monkeypatch.setattr(type(vllm.platforms.current_platform), "is_cpu", lambda self: False)
+    monkeypatch.setattr("timely.engines.vllm.arguments._validate_as_vllm", lambda namespace: None)
+
+
+def capture_sizes(*arguments: str, jump_ahead: bool = False) -> list[int] | None:
+    options = VllmOptions(arguments=arguments, jump_ahead=jump_ahead)
+    sizes: list[int] | None = parse_vllm_arguments(options).compilation_config.cudagraph_capture_sizes
+    return sizes
+
+
+@pytest.mark.usefixtures("hopper")
+@pytest.mark.parametrize(
+    "own",
+    [
+        ("-O3",), ("-O.cudagraph_mode=NONE",), ("-cc.cudagraph_mode=PIECEWISE",), ("--compilation-config", "{}"),
+        ("--compilation_config", '{"mode": 0}'), ("--cudagraph-capture-sizes", "1", "2"),
+        ("--cudagraph-capture-s", "1", "2"), ("--max-cudagraph-capture-size=64",), ("--max-cudagraph", "64"),
+        ("--enforce-eager",), ("-sc", '{"method": "ngram", "num_speculative_tokens": 3}'),
+        ("--spec-method", "ngram", "--spec-tokens", "3"), ("--enable-lora",),
+        ("--prefill-context-parallel-size", "2"), ("--attention-backend", "TRITON_ATTN"),
+    ],
+)  # fmt: skip
+def test_what_the_caller_says_of_graphs_stays(own: tuple[str, ...]) -> None:
+    assert capture_sizes(*own) != list(GRAPH_SIZES)
+
+
+@pytest.mark.usefixtures("hopper")
+def test_an_engine_on_hopper_gets_them(tmp_path: Path) -> None:
+    assert capture_sizes("--max-model-len", "2048") == list(GRAPH_SIZES)
+    assert not capture_sizes(jump_ahead=True)
+    config = tmp_path / "vllm.yaml"
+    config.write_text("enforce-eager: true\n")
+    assert not capture_sizes("--config", str(config))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Mapping
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
 
-from timely.core.errors import EngineFailed
+from timely.core.errors import EngineDied, EngineFailed
 from timely.engines.vllm.report_batches import Answers, VllmReportBatches
 
 TURNS = 20
@@ -92,3 +94,59 @@ async def test_a_call_that_fails_fails_its_reports_alone() -> None:
     assert held.sent == [[0], [1, 2]]
     held.answer(1)
     assert [answer["number"] for answer in await tasks[1]] == [2, 2]
+
+
+async def test_an_engine_that_answers_nothing_holds_no_report_for_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("timely.engines.vllm.report_batches.MAX_WAIT_S", 0.0)
+    held = HeldCalls()
+    held.send(0)
+    await settle()
+    held.send(1)
+    await settle()
+    assert held.sent == [[0], [1]]
+
+
+async def test_a_call_that_fails_after_all_gave_up_is_no_error_of_the_loop() -> None:
+    problems: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: problems.append(context))
+    held = HeldCalls()
+    task = held.send(0)
+    await settle()
+    task.cancel()
+    await settle()
+    held.calls[0][1].set_exception(EngineFailed("gone", where="engine"))
+    await settle()
+    del task
+    held.calls.clear()
+    gc.collect()
+    assert problems == []
+
+
+async def test_an_engine_that_ends_takes_its_calls_along_and_the_next_begins_anew() -> None:
+    held = HeldCalls()
+    tasks = [held.send(0)]
+    await settle()
+    tasks.append(held.send(1))
+    await settle()
+    held.batches.close()
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(result) for result in results] == [EngineDied] * 2, "none of them was cancelled"
+    held.send(2)
+    await settle()
+    assert held.sent == [[0], [2]]
+
+
+async def test_a_call_names_no_task_in_its_log_lines() -> None:
+    name: ContextVar[str] = ContextVar("name", default="")
+    seen: list[str] = []
+
+    async def control(event: Mapping[str, Any]) -> Answers:
+        seen.append(name.get())
+        return [{"answers": [{} for _ in event["reports"]]}]
+
+    batches = VllmReportBatches(control)
+    name.set("a task")
+    await batches.send({}, at_once=False)
+    assert seen == [""]

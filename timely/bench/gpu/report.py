@@ -95,7 +95,7 @@ def _gpu_bench_engine_lines(results: Mapping[str, Value]) -> list[str]:
 
 def _gpu_bench_plain_lines(plain: Value) -> list[str]:
     lines = [
-        "Ordinary requests, measured by `vllm bench serve`, over stock `vllm serve`:",
+        "Ordinary requests, measured by `vllm bench serve`, over stock `vllm serve` with the same CUDA graphs:",
         "",
         "| | with our scheduler | through `timely serve` | stock |",
         "|---|---|---|---|",

@@ -148,7 +148,9 @@ class GpuBench:
                     f"no task arrives within {settings.seconds:g} s at load {load:g}", where="--loads"
                 )
         folder.mkdir(parents=True, exist_ok=True)
-        check_settings_file(folder / SETTINGS_FILE, asdict(settings))
+        check_settings_file(
+            folder / SETTINGS_FILE, {**asdict(settings), "arguments": list(settings.arguments)}
+        )
 
     @property
     def model(self) -> Path:

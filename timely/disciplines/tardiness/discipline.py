@@ -35,11 +35,11 @@ order of an index. Each joins only if it gains at least what the members lose:
 * **Opportunistic decode.** A parked generation joins a step that runs anyway if that delays no member too much.
   Decoding it with others is nearly free; decoding it alone later costs a whole step a token. It never starts a step
   before its robot is about to run dry. While less KV cache is free than in use, or fewer slots, all parked generations
-  join. They do so beside late normal tasks, too, and beside late urgent ones while the queue has no room. A complete
-  plan gives its memory back; a waiting one is evicted and computed again, which delays all. Otherwise reporting robots
-  fill the step up to ``MAX_RIDERS`` sequences, and at least one more joins at each decision. More would close their
-  segments together, and these would leave one after the other. Of robots that do not report all join: far ahead they
-  bear that their execution times are wrong.
+  join. They do so beside late normal tasks, too, and beside late urgent ones while queued tasks find no room. A
+  complete plan gives its memory back; a waiting one is evicted and computed again, which delays all. Otherwise
+  reporting robots fill the step up to ``MAX_RIDERS`` sequences, and at least one more joins at each decision. More
+  would close their segments together, and these would leave one after the other. Of robots that do not report all
+  join: far ahead they bear that their execution times are wrong.
 * **Eviction.** A new job takes the memory of others only if it gains at least what they lose by it, their
   recomputation included. Plans that have begun do not take turns in the cache. While one waits for it, new tasks may
   take it, ordinary requests not. Where one that is not parked must lose its cache, it is one that has the time, with
@@ -353,13 +353,12 @@ class WeightedTardiness(KeyedDiscipline):
         all_join = len(plan.tokens) == count
         if not all_join:
             plan.limited_by = step.limited_by or ("batch" if builder.slots <= 0 else "tokens")
-        if self.RIDE_HORIZON_S > 0.0 and plan.tokens and (step.is_mild or builder.queue_exceeds_room):
-            riders, short = self._riders(table, limits)
-            all_ride = short or step.is_cheap
-            # The first property looks for members that have become late.
-            in_time = step.in_time
-            if riders and (in_time or (all_ride and step.is_mild) or (short and builder.queue_exceeds_room)):
-                step.decode_early(riders, all_join=all_ride)
+        if self.RIDE_HORIZON_S > 0.0 and plan.tokens:
+            in_time = step.in_time  # looks for members that have become late
+            if step.is_mild or builder.queue_exceeds_room:
+                riders, short = self._riders(table, limits)
+                if riders and (in_time or short or (step.is_cheap and step.is_mild)):
+                    step.decode_early(riders, all_join=short or step.is_cheap)
         self._settle(builder, step, all_join=all_join)
         builder.worth = None  # builder and step would stay until a garbage collection
         return plan
@@ -488,7 +487,7 @@ class WeightedTardiness(KeyedDiscipline):
         )
 
     def _riders(self, table: JobTable, limits: StepLimits) -> tuple[list[int], bool]:
-        """Parked generations that could decode at once, the earliest due first; and whether memory is short."""
+        """Parked generations that could decode at once, the earliest due first; and whether room is short."""
         now = limits.now
         rows = (table.resident & (table.resume_s > now)).nonzero()[0]
         rows = rows[(table.resume_s[rows] < math.inf) & (table.prefill_left[rows] == 0)]

@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
@@ -40,10 +40,10 @@ GRAPH_SIZES = (
 """Tokens of the steps that have a CUDA graph on Hopper: vLLM's own up to 512, and steps with prompts of robots."""
 
 OWN_GRAPHS = re.compile(
-    r"-cc\b.*|-O.*|--(compilation-config|optimization-level|(max-)?cudagraph-capture-sizes?|enforce-eager"
-    r"|speculative-config)\b.*"
+    r"compilation_config|optimization_level|performance_mode|(max_)?cudagraph_capture_sizes?|enforce_eager"
+    r"|spec_.*|speculative_.*|enable_lora|(prefill|decode)_context_parallel_size|attention_.*"
 )
-"""Arguments that say how vLLM compiles and captures, or that ours were not measured with."""
+"""Arguments of vLLM that say how it compiles and captures, or that whole graphs were not measured with."""
 
 FRONT_END = re.compile(
     r"(ssl|h11|dp_supervisor)_.*|allowed_(origins|methods|headers)|allow_credentials|enable_ssl_refresh"
@@ -141,8 +141,9 @@ def parse_vllm_arguments(options: VllmOptions) -> Any:
         raise InvalidInput("must be 1: segments go out with their tokens", where="--stream-interval")
     apart = own.enable_lora
     model = str(resolve_vllm_model(options.model, planner=NO_PLANNER if apart else options.planner))
+    changed_names = [name for name, value in vars(own).items() if value != parser.get_default(name)]
     arguments = [
-        *_default_vllm_arguments(arguments, model, jump_ahead=options.jump_ahead),
+        *_default_vllm_arguments(arguments, changed_names, model, jump_ahead=options.jump_ahead),
         *arguments,
         "--model",
         model,
@@ -276,7 +277,9 @@ def fastest_vllm_dtype() -> str:
     return compute_type() if current_platform.is_cpu() else "auto"
 
 
-def _default_vllm_arguments(arguments: Sequence[str], model: str, *, jump_ahead: bool) -> list[str]:
+def _default_vllm_arguments(
+    arguments: Sequence[str], changed_names: Iterable[str], model: str, *, jump_ahead: bool
+) -> list[str]:
     """Our defaults for arguments that are absent: a small machine without a GPU, short plans of robots.
 
     On a GPU vLLM's own defaults stay. Fewer slots there would mean CUDA graphs for fewer tokens, and slower prompts.
@@ -299,8 +302,8 @@ def _default_vllm_arguments(arguments: Sequence[str], model: str, *, jump_ahead:
         }  # fmt: skip
     if jump_ahead:
         defaults["--speculative-config"] = json.dumps(SPECULATIVE_CONFIG)
-    elif not jump_ahead and (graphs := vllm_graph_arguments(arguments)):
-        defaults |= {graphs[0]: graphs[1]}
+    elif graphs := vllm_graph_arguments(changed_names):
+        defaults[graphs[0]] = graphs[1]
     present = {argument.split("=", 1)[0] for argument in arguments}
     result: list[str] = []
     for flag, value in defaults.items():
@@ -311,19 +314,20 @@ def _default_vllm_arguments(arguments: Sequence[str], model: str, *, jump_ahead:
     return result
 
 
-def vllm_graph_arguments(arguments: Sequence[str] = ()) -> tuple[str, ...]:
+def vllm_graph_arguments(changed_names: Iterable[str] = ()) -> tuple[str, ...]:
     """Arguments by which steps with up to 2,048 tokens run as one CUDA graph each; none except on Hopper.
 
     Robots' tasks come one by one, so many steps have a few short prompts. To launch such a step kernel by kernel takes
     the processor longer than the accelerator needs to compute it. FlashAttention 3, of Hopper, can be captured with
-    prompts. The graphs of a model with 8 billion weights take 2.2 GiB, vLLM's own 0.9.
+    prompts. Models with other attention have graphs in pieces, of 3.4 GiB with 8 billion weights.
 
     Args:
-        arguments: the caller's; none is added where they say how vLLM compiles or captures.
+        changed_names: names of the caller's arguments that are not vLLM's defaults.
+            None is added where they say how vLLM compiles or captures.
     """
     from vllm.platforms import current_platform
 
-    own = any(OWN_GRAPHS.fullmatch(argument.replace("_", "-")) for argument in arguments)
+    own = any(map(OWN_GRAPHS.fullmatch, changed_names))
     if own or not (current_platform.is_cuda() and current_platform.is_device_capability_family(90)):
         return ()
     graphs = {"cudagraph_mode": "FULL", "cudagraph_capture_sizes": list(GRAPH_SIZES)}

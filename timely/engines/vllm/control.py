@@ -1,12 +1,13 @@
 """Control events from a front-end: reports, urgency, discipline, mode and statistics."""
 
+import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, fields, replace
 from itertools import islice
 from typing import Any, get_args
 
-from timely.core.errors import Conflict, InvalidInput, TimelyError, UnknownName
+from timely.core.errors import Conflict, EngineFailed, InvalidInput, TimelyError, UnknownName
 from timely.core.hints import RequestHints
 from timely.core.reports import ExecutionReport
 from timely.core.utility import TimeUtility
@@ -18,6 +19,8 @@ from timely.engines.scheduler_core import EngineController
 from timely.engines.vllm.engine_events import vllm_error_data
 from timely.engines.vllm.request_state import VllmLiveRequests, VllmRequestState
 from timely.engines.vllm.settings import SchedulerSettings
+
+log = logging.getLogger(__name__)
 
 LONGEST_STEP_S = 300.0
 """No report waits longer for a step to end."""
@@ -64,7 +67,7 @@ class VllmControlEvents:
             "report": self._report,
             "reports": lambda event, now: {
                 "known": True,
-                "answers": [self.answer(report, now) for report in event["reports"]],
+                "answers": [self._answer_of_several(report, now) for report in event["reports"]],
             },
             "load_discipline": self._load,
             "discipline": self._switch,
@@ -98,6 +101,14 @@ class VllmControlEvents:
             return self._answers[str(kind)](event, now)
         except TimelyError as error:
             return {"known": not isinstance(error, InvalidInput), "error": vllm_error_data(error)}
+
+    def _answer_of_several(self, event: Mapping[str, Any], now: float) -> Answer:
+        """The answer to one of several events: whatever is wrong with it, the others are answered."""
+        try:
+            return self.answer(event, now)
+        except Exception as error:
+            log.exception("a report failed")
+            return {"known": True, "error": vllm_error_data(EngineFailed(f"{type(error).__name__}: {error}"))}
 
     def _report(self, event: Mapping[str, Any], now: float) -> Answer:
         report = _vllm_report_with_age(ExecutionReport(**event["report"]), now - event.get("sent_s", now))

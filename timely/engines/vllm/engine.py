@@ -222,6 +222,7 @@ class VllmEngine(Engine):
         llm, self._llm, self.openai_app = self._llm, None, None
         if self._following is not None:
             self._following.cancel()
+        self._reports.close()
         if llm is None:
             return
         await shut_down_vllm(llm)

@@ -6,8 +6,14 @@ answered between two steps, so robots of a busy engine send several reports in t
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextvars import Context
 from dataclasses import dataclass, field
 from typing import Any
+
+from timely.core.errors import EngineDied
+
+MAX_WAIT_S = 0.25
+"""Longest wait for the answer to an earlier call, seconds: an engine that has died answers none."""
 
 Answers = list[dict[str, Any]]
 """One of each engine."""
@@ -33,33 +39,56 @@ class VllmReportBatches:
         self._control = control
         self._open: _VllmReportBatch | None = None
         """Takes further reports."""
-        self._last_call: asyncio.Task[Answers] | None = None
+        self._calls: set[asyncio.Task[Answers]] = set()
 
     async def send(self, event: Mapping[str, Any], *, at_once: bool) -> Answers:
         """Send a report with those that wait; returns its answers.
 
         Args:
             at_once: it does not wait for the answer to an earlier call: a generation waits for its value.
+
+        Raises:
+            EngineDied: the engine ended meanwhile.
         """
         batch = self._open
         if batch is None:
             batch = self._open = _VllmReportBatch()
-            if self._last_call is None or self._last_call.done():
+            if not self._calls:
                 batch.is_due.set()
             else:
-                is_due = batch.is_due
-                self._last_call.add_done_callback(lambda _: is_due.set())
-            batch.call = self._last_call = asyncio.create_task(self._call(batch))
+                asyncio.get_running_loop().call_later(MAX_WAIT_S, batch.is_due.set)
+            # The call is of several tasks, so its log lines name none of them.
+            batch.call = asyncio.create_task(self._call(batch), context=Context())
+            self._calls.add(batch.call)
+            batch.call.add_done_callback(self._end)
         assert batch.call is not None
         place = len(batch.events)
         batch.events.append(event)
         if at_once:
             batch.is_due.set()
-        return [answer["answers"][place] for answer in await asyncio.shield(batch.call)]
+        try:
+            answers = await asyncio.shield(batch.call)
+        except asyncio.CancelledError:
+            if batch.call.cancelled():
+                raise EngineDied("it ends", where="engine") from None
+            raise
+        return [answer["answers"][place] for answer in answers]
 
     async def _call(self, batch: _VllmReportBatch) -> Answers:
-        try:
-            await batch.is_due.wait()
-        finally:
+        await batch.is_due.wait()
+        if self._open is batch:
             self._open = None
         return await self._control({"kind": "reports", "reports": batch.events})
+
+    def _end(self, call: asyncio.Task[Answers]) -> None:
+        self._calls.discard(call)
+        if not call.cancelled():
+            call.exception()  # those that sent its reports may all have given up
+        if self._open is not None:
+            self._open.is_due.set()
+
+    def close(self) -> None:
+        """Cancel the calls: the engine ends."""
+        self._open = None
+        for call in self._calls:
+            call.cancel()

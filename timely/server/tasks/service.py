@@ -236,6 +236,8 @@ class TaskService:
                 robot = await self._admission.look_up_robot(request)
                 place.network_s = robot.network_s
                 eta_s = await self._check_response_time(task_id, request, robot.network_s, arrival_s)
+                if eta_s is not None:
+                    eta_s += self.clock.now() - arrival_s
                 task, generation = await self._admission.prepare(
                     task_id, request, robot, principal, arrival_s
                 )
