@@ -39,8 +39,11 @@ class FakeProcess:
     events: ClassVar[list[str]] = []
     broken: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, name: str, *arguments: object, **more: object) -> None:
+    environments: ClassVar[list[Mapping[str, str]]] = []
+
+    def __init__(self, name: str, command: object, environment: Mapping[str, str], **more: object) -> None:
         self.name = name
+        self.environments.append(environment)
 
     def start(self) -> None:
         self.events.append(f"start {self.name}")
@@ -85,6 +88,19 @@ def test_servers_start_side_by_side_only_if_none_measures_the_free_memory(
     together = [f"start server {server}" for server in SERVERS]
     assert before == (together if keep and arguments else ["start server plugged"])
     bench.close()
+
+
+def test_on_processors_no_server_asks_for_all_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(plain, "ChildProcess", FakeProcess)
+    for own, space in ((None, "1"), ("3", "3")):
+        FakeProcess.environments.clear()
+        monkeypatch.delenv("VLLM_CPU_KVCACHE_SPACE", raising=False)
+        if own is not None:
+            monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", own)
+        bench = VllmBench(tmp_path, "model", (), "timely", 4)
+        for server in SERVERS:
+            bench._start(server, 0)
+        assert [one["VLLM_CPU_KVCACHE_SPACE"] for one in FakeProcess.environments] == [space] * 3
 
 
 def test_a_server_that_does_not_start_ends_the_others(

@@ -149,6 +149,8 @@ class VllmBench:
             "VLLM_LOGGING_LEVEL": "WARNING",
             # vLLM's default, with which `timely serve` has a worker like the others.
             "VLLM_CPU_OMP_THREADS_BIND": os.environ.get("VLLM_CPU_OMP_THREADS_BIND", "auto"),
+            # The cache of `timely serve`: stock vLLM does not start where 92% of the memory are not free.
+            "VLLM_CPU_KVCACHE_SPACE": os.environ.get("VLLM_CPU_KVCACHE_SPACE", "1"),
         }
         log = self._folder / f"{server}-{seed}.log"
         process = ChildProcess(f"server {server}", self._command(server, port), environment, log=log)
