@@ -468,10 +468,10 @@ def test_the_next_discipline_hears_of_jobs_in_order_of_arrival_with_a_clean_rank
     assert controller.table.rank.tolist() == [1.0, 1.0, 1.0]
 
 
-def test_the_journal_tells_the_whole_story_as_plain_data() -> None:
+def journal_of_a_story(*, details: bool) -> list[dict[str, Any]]:
     events: list[dict[str, Any]] = []
     controller = EngineController(
-        create_discipline("fcfs"), SPEED, journal=lambda event: events.append(dict(event))
+        create_discipline("fcfs"), SPEED, lambda event: events.append(dict(event)), journal_details=details
     )
     job = controller.arrive(JobSpec("a", 1.0))
     close(controller, job, 2.0)
@@ -479,6 +479,11 @@ def test_the_journal_tells_the_whole_story_as_plain_data() -> None:
     controller.evict(job, 6, 2.6)
     controller.switch("edf", 2.7)
     controller.finish("a", "complete", 3.0)
+    return events
+
+
+def test_the_journal_tells_the_whole_story_as_plain_data() -> None:
+    events = journal_of_a_story(details=True)
     assert [event["event"] for event in events] == [
         "arrive", "step", "segment", "report", "evict", "switch", "finish",
     ]  # fmt: skip
@@ -488,16 +493,7 @@ def test_the_journal_tells_the_whole_story_as_plain_data() -> None:
 
 
 def test_a_journal_without_details_has_arrivals_steps_and_switches_alone() -> None:
-    events: list[dict[str, Any]] = []
-    controller = EngineController(
-        create_discipline("fcfs"), SPEED, lambda event: events.append(dict(event)), journal_details=False
-    )
-    job = controller.arrive(JobSpec("a", 1.0))
-    close(controller, job, 2.0)
-    report(controller, 2.5, 0, "done")
-    controller.evict(job, 6, 2.6)
-    controller.switch("edf", 2.7)
-    controller.finish("a", "complete", 3.0)
+    events = journal_of_a_story(details=False)
     assert [event["event"] for event in events] == ["arrive", "step", "switch"]
     assert set(events[1]) == {"event", "t_s"}
 

@@ -23,18 +23,26 @@ pytestmark = pytest.mark.engine
 WAIT_S = 10.0
 
 
-async def test_a_task_on_its_way_counts_for_one_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+def control_events(controller: EngineController, engine: int = 0) -> Any:
     pytest.importorskip("vllm", reason="needs vLLM")
-    from timely.engines.vllm.arguments import VllmOptions
     from timely.engines.vllm.control import VllmControlEvents
-    from timely.engines.vllm.engine import VllmEngine
     from timely.engines.vllm.request_state import VllmLiveRequests
     from timely.engines.vllm.settings import SchedulerSettings
 
     settings = SchedulerSettings.model_validate({})
+    return VllmControlEvents(
+        lambda: controller, VllmLiveRequests(), settings, set(), lambda *_: None, dict, engine
+    )
+
+
+async def test_a_task_on_its_way_counts_for_one_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("vllm", reason="needs vLLM")
+    from timely.engines.vllm.arguments import VllmOptions
+    from timely.engines.vllm.engine import VllmEngine
+
     networks_s: list[list[float]] = [[], []]
 
-    def new_engine(number: int) -> VllmControlEvents:
+    def new_engine(number: int) -> Any:
         controller = EngineController(registry.create_discipline("timely"))
 
         def predict(utility: TimeUtility, now: float, ahead: Sequence[RequestHints]) -> ResponsePrediction:
@@ -42,9 +50,7 @@ async def test_a_task_on_its_way_counts_for_one_engine(monkeypatch: pytest.Monke
             return ResponsePrediction(1.0 - number / 2.0, 1.0)
 
         monkeypatch.setattr(controller, "predict_response", predict)
-        return VllmControlEvents(
-            lambda: controller, VllmLiveRequests(), settings, set(), lambda *_: None, dict, number
-        )
+        return control_events(controller, number)
 
     engines = [new_engine(0), new_engine(1)]
 
@@ -63,21 +69,9 @@ async def test_a_task_on_its_way_counts_for_one_engine(monkeypatch: pytest.Monke
 
 
 def test_a_discipline_loads_beside_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("vllm", reason="needs vLLM")
-    from timely.engines.vllm.control import VllmControlEvents
-    from timely.engines.vllm.request_state import VllmLiveRequests
-    from timely.engines.vllm.settings import SchedulerSettings
-
     create = registry.create_discipline
     controller = EngineController(create("timely"))
-    events = VllmControlEvents(
-        lambda: controller,
-        VllmLiveRequests(),
-        SchedulerSettings.model_validate({}),
-        set(),
-        lambda *_: None,
-        dict,
-    )
+    events = control_events(controller)
     loading, loaded, created = threading.Event(), threading.Event(), list[Discipline]()
 
     def slow(name: str, files: Sequence[Path] = ()) -> Discipline:
@@ -97,20 +91,8 @@ def test_a_discipline_loads_beside_the_steps(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_each_of_several_reports_has_its_own_answer() -> None:
-    pytest.importorskip("vllm", reason="needs vLLM")
-    from timely.engines.vllm.control import VllmControlEvents
-    from timely.engines.vllm.request_state import VllmLiveRequests
-    from timely.engines.vllm.settings import SchedulerSettings
-
     controller = EngineController(registry.create_discipline("timely"))
-    events = VllmControlEvents(
-        lambda: controller,
-        VllmLiveRequests(),
-        SchedulerSettings.model_validate({}),
-        set(),
-        lambda *_: None,
-        dict,
-    )
+    events = control_events(controller)
     report = {"kind": "report", "task_id": "nobody", "report": {"segment": 0, "kind": "done"}}
     wrong = {**report, "report": {"segment": -1, "kind": "done"}}
     unexpected = {**report, "report": {"no such field": 1}}

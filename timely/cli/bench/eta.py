@@ -1,10 +1,6 @@
 """``timely bench eta``: the error of predicted response times under overload, simulated or live."""
 
-from typing import Annotated
-
-import typer
-
-from timely.cli.bench.surge import Hours, Profile, Seed, measure_cli_live_surge
+from timely.cli.bench.surge import Hours, Live, Profile, Seed, measure_cli_live_surge
 from timely.cli.bench.tables import format_cli_number, show_cli_bench_result
 from timely.cli.output import JsonFile
 
@@ -13,12 +9,7 @@ def command(
     hours: Hours = 1.0,
     seed: Seed = 1,
     profile: Profile = "rtx4090-llama3-8b",
-    live: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ENGINE", help="Load a live server instead: scripted or vllm; phases of a minute."
-        ),
-    ] = None,
+    live: Live = None,
     json_file: JsonFile = None,
 ) -> None:
     """Error of predicted response times.

@@ -17,6 +17,10 @@ Hours = Annotated[
 ]
 Seed = Annotated[int, typer.Option(min=0, help="Of the tasks.")]
 Profile = Annotated[str, typer.Option(metavar="NAME|FILE", help="Step times of the engine.")]
+Live = Annotated[
+    str | None,
+    typer.Option(metavar="ENGINE", help="Load a live server instead: scripted or vllm; phases of a minute."),
+]
 
 
 def command(
@@ -29,12 +33,7 @@ def command(
             min=0.1, help="A steady load, times the published one, instead of phases; simulated only."
         ),
     ] = None,
-    live: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ENGINE", help="Load a live server instead: scripted or vllm; phases of a minute."
-        ),
-    ] = None,
+    live: Live = None,
     json_file: JsonFile = None,
 ) -> None:
     """Overload: drones at a low and a high rate in turn.

@@ -130,8 +130,9 @@ def parse_vllm_arguments(options: VllmOptions) -> Any:
     for name in ("discipline", "mode"):
         if name in ((own.additional_config or {}).get("timely") or {}):
             raise InvalidInput(f"the {name} is set with --{name}", where="--additional-config")
-    for name, value in vars(own).items():
-        if FRONT_END.fullmatch(name) and value != parser.get_default(name):
+    changed_names = [name for name, value in vars(own).items() if value != parser.get_default(name)]
+    for name in changed_names:
+        if FRONT_END.fullmatch(name):
             # An abbreviation comes here, too. Without effect it would promise what nothing keeps.
             raise InvalidInput(
                 "it is of vLLM's HTTP server, which does not run here; see timely serve --help",
@@ -141,7 +142,6 @@ def parse_vllm_arguments(options: VllmOptions) -> Any:
         raise InvalidInput("must be 1: segments go out with their tokens", where="--stream-interval")
     apart = own.enable_lora
     model = str(resolve_vllm_model(options.model, planner=NO_PLANNER if apart else options.planner))
-    changed_names = [name for name, value in vars(own).items() if value != parser.get_default(name)]
     arguments = [
         *_default_vllm_arguments(arguments, changed_names, model, jump_ahead=options.jump_ahead),
         *arguments,

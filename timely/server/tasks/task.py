@@ -73,7 +73,7 @@ class Task:
     value_wait_s: float = math.inf
     """How long its plan waits for a value after the expected end of the skill that returns it, seconds."""
     eta_s: float | None = None
-    """When its first segment was predicted for at its admission, seconds from then; None: that was not asked for."""
+    """When its first segment was predicted for at admission, seconds after the request came; None: not asked for."""
     replans: str | None = None
     """The task whose plan this one replaces."""
     executed_before: str = ""
