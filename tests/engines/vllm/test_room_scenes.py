@@ -118,6 +118,17 @@ def test_a_plan_with_its_value_resumes_although_vllm_leaves_blocks_free() -> Non
     assert len(scene.outputs["asks"]) == 40
 
 
+@pytest.mark.parametrize("watermark_blocks", [0, 2])
+def test_no_admission_is_planned_into_vllms_watermark(watermark_blocks: int) -> None:
+    """The newcomer's prompt takes all but one of the free blocks, so vLLM would refuse it beside a running chat."""
+    scene = Scene(blocks=20, watermark_blocks=watermark_blocks)
+    scene.add("chat", 20, 60)
+    scene.step()
+    scene.add("newcomer", (scene.scheduler.blocks.free_blocks - 1) * BLOCK_TOKENS - 1, 1)
+    scene.schedule()
+    assert ("newcomer" in scene.scheduler._plan.tokens) == (watermark_blocks == 0)
+
+
 def test_a_plan_with_its_value_resumes_in_a_hybrid_model() -> None:
     scene = Scene(blocks=49, windows=1)
     scene.add("asks", 63, 40, scene.plan((1, 0.1, True), (39, 0.1), task_id="asks"))
