@@ -6,6 +6,7 @@ import asyncio
 import gc
 import itertools
 import logging
+import marshal
 import os
 import re
 import ssl
@@ -180,6 +181,36 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByPath | None:
     """For ``pytest -n 4 --dist loadscope``."""
     return ByPath(config, log) if config.getvalue("dist") == "loadscope" else None
+
+
+def pytest_configure_node(node: Any) -> None:
+    """A worker says all of a test in one message; xdist's six cost 0.6 ms of processor time a test."""
+    receive = node.process_from_remote
+
+    def receive_together(message: Any) -> None:
+        for event in marshal.loads(message) if isinstance(message, bytes) else [message]:
+            receive(event)
+
+    node.process_from_remote = receive_together
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    for plugin in session.config.pluginmanager.get_plugins():
+        if type(plugin).__name__ == "WorkerInteractor":
+            _send_together(plugin)
+
+
+def _send_together(worker: Any) -> None:
+    """The sending side of :func:`pytest_configure_node`."""
+    events: list[tuple[str, dict[str, Any]]] = []
+
+    def send(name: str, **content: Any) -> None:
+        events.append((name, content))
+        if name not in ("logstart", "testreport", "logfinish"):  # the event of a test's end follows them
+            worker.channel.send(marshal.dumps(events))
+            events.clear()
+
+    worker.sendevent = send
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
