@@ -47,7 +47,7 @@ test-vllm: ## The vLLM tests under another version: make test-vllm VERSION=0.33.
 	@.venv-vllm/bin/python -m pytest -m "not long" tests/engines/vllm $(ARGS)
 
 test-fast: setup ## The tests without the engine, ROS 2 or sub-processes (about a minute on two cores).
-	@$(BIN)/python -m pytest -m "not ($(SLOW))" -n auto --dist loadfile --hypothesis-profile=fast $(ARGS)
+	@$(PYTEST) -m "not ($(SLOW))" -n auto --hypothesis-profile=fast $(ARGS)
 
 lint: setup ## Check style, types, spelling, prose, rooms and generated files.
 	@$(BIN)/ruff check .

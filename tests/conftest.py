@@ -120,6 +120,19 @@ class ByPath(LoadScopeScheduling):
     def _split_scope(self, nodeid: str) -> str:
         return scope_of(nodeid)
 
+    def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
+        """What is done is forgotten.
+
+        xdist would count all that the worker had after each test. When a worker dies it would hand out scopes
+        that are done, and wait for ever.
+        """
+        nodeid, scopes = self.registered_collections[node][item_index], self.assigned_work[node]
+        scope = self._split_scope(nodeid)
+        del scopes[scope][nodeid]
+        if not scopes[scope]:
+            del scopes[scope]
+        self._reschedule(node)
+
 
 @cache
 def deselects(expression: str, marks: frozenset[str]) -> bool:
@@ -179,7 +192,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByPath | None:
-    """For ``pytest -n 4 --dist loadscope``."""
+    """For ``--dist loadscope``."""
     return ByPath(config, log) if config.getvalue("dist") == "loadscope" else None
 
 
