@@ -14,12 +14,13 @@ BLOCK_TOKENS = 16
 STEP_S = 0.02
 
 
-def bench_compose_us(name: str, waiting: int, *, points: int = 50) -> float:
+def bench_compose_us(name: str, waiting: int, *, points: int = 50, repetitions: int = 1) -> float:
     """Median time of composing a step of 256 decoding chats while others wait for a place, microseconds.
 
     Args:
         waiting: chats that wait; the oldest for two seconds.
         points: measured compositions, after a tenth as many for warming up.
+        repetitions: of the measurement with the same queue; the quickest counts.
 
     Raises:
         UnknownName: no such discipline.
@@ -38,12 +39,15 @@ def bench_compose_us(name: str, waiting: int, *, points: int = 50) -> float:
             table.context_tokens[row] = table.prompt_tokens[row] + table.output_tokens[row]
             table.blocks[row] = table.context_tokens[row] // BLOCK_TOKENS + 1
     speed = FixedSpeed(STEP_S, 0.00005, 0.00003)
-    times: list[float] = []
-    for point in range(points + max(2, points // 10)):
-        now = point * STEP_S
-        table.due_s[:RUNNING] = now
-        limits = StepLimits(now, 2048, RUNNING, RUNNING, 2048, 100_000, BLOCK_TOKENS, speed)
-        begin_s = time.process_time()
-        discipline.compose(table, limits)
-        times.append(time.process_time() - begin_s)
-    return statistics.median(times[-points:]) * 1e6
+    medians_s: list[float] = []
+    for _ in range(repetitions):
+        times: list[float] = []
+        for point in range(points + max(2, points // 10)):
+            now = point * STEP_S
+            table.due_s[:RUNNING] = now
+            limits = StepLimits(now, 2048, RUNNING, RUNNING, 2048, 100_000, BLOCK_TOKENS, speed)
+            begin_s = time.process_time()
+            discipline.compose(table, limits)
+            times.append(time.process_time() - begin_s)
+        medians_s.append(statistics.median(times[-points:]))
+    return min(medians_s) * 1e6
