@@ -15,6 +15,10 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = ROOT / "docs" / "rooms.yaml"
 ROS_SOURCES = ROOT / "ros2_ws" / "src"
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+NAMING = (ast.Import, ast.ImportFrom, ast.Constant)
+LEAVES = (ast.Name, ast.expr_context)
+"""More than half of the nodes, and no import in them."""
 NAMED_IN_TEXT = re.compile(r"((?:timely|lrtrace)(?:\.\w+)+|timely_\w+(?:\.\w+)*)\.?(?::\w+)?")
 
 
@@ -80,19 +84,25 @@ def room_of(module: str) -> Room | None:
 def imports_of(module: str) -> tuple[Import, ...]:
     """All imports of a module, also those inside functions and those named in strings (registries, ``-m``)."""
     path = modules()[module]
-    return tuple(_walk(ast.parse(path.read_text(), str(path)), module, path, lazy=False, typing_only=False))
+    return tuple(_walk(ast.parse(path.read_text(), str(path)), module, path))
 
 
-def _walk(node: ast.AST, module: str, path: Path, *, lazy: bool, typing_only: bool) -> Iterator[Import]:
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.Name | ast.expr_context):
-            continue  # more than half of the nodes, and no import
-        inside = lazy or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-        for_types = typing_only or (isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test))
-        in_text = isinstance(child, ast.Constant)
-        for name in _names(child, module, path):
-            yield Import(name, path, getattr(child, "lineno", 0), inside, for_types, in_text)
-        yield from _walk(child, module, path, lazy=inside, typing_only=for_types)
+def _walk(tree: ast.Module, module: str, path: Path) -> Iterator[Import]:
+    pending: list[tuple[ast.AST, bool, bool]] = [(tree, False, False)]
+    while pending:
+        node, lazy, typing_only = pending.pop()
+        if isinstance(node, FUNCTIONS):
+            lazy = True
+        elif isinstance(node, ast.If):
+            typing_only = typing_only or "TYPE_CHECKING" in ast.unparse(node.test)
+        elif isinstance(node, NAMING):
+            in_text = isinstance(node, ast.Constant)
+            for name in _names(node, module, path):
+                yield Import(name, path, node.lineno, lazy, typing_only, in_text)
+        for value in vars(node).values():
+            for child in value if type(value) is list else (value,):
+                if isinstance(child, ast.AST) and not isinstance(child, LEAVES):
+                    pending.append((child, lazy, typing_only))
 
 
 def _names(node: ast.AST, module: str, path: Path) -> Iterator[str]:
