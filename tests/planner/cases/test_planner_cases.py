@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import islice, pairwise, product
 
@@ -30,7 +30,16 @@ def made_anew(skill_set: str, split: Split, count: int = MANY, seed: int = 3) ->
     return tuple(islice(generate_cases(skill_set, split, seed), count))
 
 
-made = cache(made_anew)
+@cache
+def stream(skill_set: str, split: Split, seed: int) -> tuple[list[PlannerCase], Iterator[PlannerCase]]:
+    """The cases that were taken so far, and those to come."""
+    return [], generate_cases(skill_set, split, seed)
+
+
+def made(skill_set: str, split: Split, count: int = MANY, seed: int = 3) -> list[PlannerCase]:
+    cases, more = stream(skill_set, split, seed)
+    cases.extend(islice(more, max(0, count - len(cases))))
+    return cases[:count]
 
 
 @pytest.mark.parametrize("skill_set", sorted(GENERATORS))
