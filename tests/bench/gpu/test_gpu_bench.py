@@ -192,8 +192,9 @@ def test_ordinary_requests_stop_at_the_budget_and_go_on_in_the_next_call(
             """Nothing runs."""
 
     monkeypatch.setattr("timely.bench.plain.VllmBench", Servers)
-    # The real one imports vLLM, for twenty seconds.
+    # The real ones import vLLM, for twenty seconds.
     monkeypatch.setattr("timely.engines.vllm.arguments.fastest_vllm_dtype", lambda: "float32")
+    monkeypatch.setattr("timely.engines.vllm.arguments.vllm_graph_arguments", lambda: ())
     monkeypatch.setattr("timely.bench.gpu.stages.time.monotonic", lambda: now_s)
     bench = GpuBench(tmp_path, settings(), quiet)
     assert STAGES["plain"].run(bench, 250.0) is None
