@@ -104,6 +104,14 @@ def test_launching_prompts_hides_the_end_of_the_step_before() -> None:
     assert first.ready_s == approx([0.19])
 
 
+def test_an_engine_that_is_bound_by_launching_composes_one_step_a_launch() -> None:
+    """Steps take 10 ms and launches 16. Where two steps ended in one launch, two were composed after it at once."""
+    shape = ahead(launch_s=0.016, launch_prompts_s=0.016)
+    (record,) = run([task(0, plan=((10, 1.0),), network_s=0.0)], shape, discipline="fcfs").records
+    assert record.first_token_s == approx(0.016)
+    assert record.ready_s == approx([0.16])
+
+
 def load(seed: int) -> list[PlannedTask]:
     """Bursts that share a prefix, with blocking skills among them."""
     rng = np.random.default_rng(seed)

@@ -122,12 +122,12 @@ class SimSteps:
 
     def advance(self, now: float) -> None:
         """Nothing else happens at this time: compose a step, if the engine is free to."""
+        may_compose, self._may_compose = self._may_compose, False
         if self._in_flight is None:
+            # The step behind it is composed once this one is launched.
             self._begin(now)
-        if self._may_compose:
-            self._may_compose = False
-            if self._in_flight is not None and self._next is None:
-                self._begin(now)
+        elif may_compose and self._next is None:
+            self._begin(now)
 
     # ------------------------------------------------------------------ composing
 
