@@ -492,9 +492,9 @@ def test_the_journal_tells_the_whole_story_as_plain_data() -> None:
     assert events[3] == {"event": "report", "t_s": 2.5, "job": "a", "segment": 0, "kind": "done"}
 
 
-def test_a_journal_without_details_has_arrivals_steps_and_switches_alone() -> None:
+def test_a_journal_without_details_has_jobs_steps_and_switches_alone() -> None:
     events = journal_of_a_story(details=False)
-    assert [event["event"] for event in events] == ["arrive", "step", "switch"]
+    assert [event["event"] for event in events] == ["arrive", "step", "switch", "finish"]
     assert set(events[1]) == {"event", "t_s"}
 
 

@@ -23,7 +23,7 @@ class GuardedEngineJournal:
 
     Args:
         details: whether it receives members, choices, segments and reports, too.
-            Without them it has arrivals, switches and the times and counts of steps.
+            Without them it has arrivals and ends of jobs, switches, and the times and counts of steps.
             What steps leave out costs milliseconds a step with hundreds of jobs.
     """
 

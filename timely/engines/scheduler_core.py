@@ -38,6 +38,9 @@ Journal = Callable[[Mapping[str, Any]], None]
 JOURNAL_HINTS = ("urgency", "priority", "app", "expected_tokens")
 """Hints that the journal notes of an arrival."""
 
+JOB_EVENTS = ("arrive", "finish")
+"""Events of a job that a journal without details has, too: they tell how many jobs live at each step."""
+
 STEPS_IN_FLIGHT = 16
 """Most composed steps kept until they are over; vLLM's pipeline holds fewer."""
 
@@ -132,7 +135,7 @@ class EngineController:
         return job
 
     def _note(self, event: str, now: float, job: JobId, **entries: Any) -> None:
-        if self.journal and (self.journal.details or event == "arrive"):
+        if self.journal and (self.journal.details or event in JOB_EVENTS):
             self.journal({"event": event, "t_s": now, "job": job, **entries})
 
     def progress(self, job: Job, tokens: int, now: float) -> None:

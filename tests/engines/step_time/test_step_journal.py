@@ -12,7 +12,6 @@ from timely.core.errors import InvalidInput
 from timely.engines.step_time.journal import (
     read_step_journal,
     step_journal_admission_s,
-    step_loop_s,
     steps_from_events,
 )
 
@@ -52,39 +51,6 @@ def test_a_step_before_prompts_is_known_with_them_only() -> None:
     # Composed when nothing ran, a prompt is seen as it is.
     alone = [event(0.0, 0.020), event(0.021, 0.060, prefills=1, prefill_tokens=60)]
     assert [step.prefill_tokens for step in steps_from_events(alone)] == [0, 60]
-
-
-def test_how_long_a_launch_keeps_the_engine_busy() -> None:
-    """Only the first step after a rest tells it: later ones are composed when one before them is over."""
-    ahead = [
-        event(0.0, 0.020),
-        event(0.005, 0.045),
-        event(0.020, 0.060),
-        event(0.5, 0.520),
-        event(0.507, 0.540),
-    ]
-    assert step_loop_s([ahead]) == pytest.approx(
-        {"launch_s": 0.006, "launch_prompts_s": 0.0, "between_s": 0.0}
-    )
-
-
-def test_engines_have_journals_of_their_own() -> None:
-    """One may have ended before the other began, and be read after it."""
-    later, earlier = [event(900.0, 900.020)], [event(0.0, 0.020), event(0.5, 0.520)]
-    assert set(step_loop_s([later, earlier]).values()) == {0.0}
-
-
-def test_what_the_loop_takes_between_two_steps() -> None:
-    steps = [
-        event(0.0, 0.020),
-        event(0.021, 0.040),
-        event(0.043, 0.060),
-        event(0.062, 0.080),
-        event(9.0, 9.1),
-    ]
-    assert step_loop_s([steps]) == pytest.approx(
-        {"launch_s": 0.0, "launch_prompts_s": 0.0, "between_s": 0.002}
-    )
 
 
 def test_a_journal_is_read_from_a_time_on(tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ class FakeEngine:
     max_prompt_tokens = 2000
     sizes = EngineSizes(kv_blocks=777, block_tokens=32, max_batch=64, token_budget=1024)
     prompts: list[int]
+    waiting: list[bool]
 
     def __init__(self, options: VllmOptions) -> None:
         assert options.journal is not None
@@ -46,7 +47,7 @@ class FakeEngine:
         self.running = False
         self._served = 0
         self._now = 0.0
-        type(self).prompts = []
+        type(self).prompts, type(self).waiting = [], []
 
     async def start(self) -> None:
         self.running = True
@@ -61,6 +62,7 @@ class FakeEngine:
         ids = request.forced.prompt_token_ids
         assert ids is not None
         self.prompts.append(len(ids))
+        self.waiting.append(any(segment[3:] == (True,) for segment in request.forced.segments))
         assert len(request.forced.output_token_ids or ()) == request.max_tokens
         prompt, lines = len(ids), []
         self._now = max(self._now, time.monotonic())
@@ -118,6 +120,9 @@ def test_every_kind_of_step_is_asked_for(tmp_path: Path, monkeypatch: pytest.Mon
     assert {min(prompt, 1000) for prompt in calibrate.PROMPTS} <= set(FakeEngine.prompts)
     for context, batch in itertools.product(calibrate.CONTEXTS, calibrate.BATCHES):
         assert FakeEngine.prompts.count(context) >= 2 * batch
+    # First many plans wait for a value, beside one sequence to the most at once.
+    slots = FakeEngine.sizes.max_batch - max(calibrate.BATCHES)
+    assert FakeEngine.waiting[4:].index(False) == FakeEngine.waiting.count(True) == slots
     assert all(step.step_s < 2.0 for step in fitted)
     assert len(fitted) > 500
 
@@ -134,7 +139,7 @@ def test_a_journal_without_details_has_the_same_step_times(tmp_path: Path) -> No
         scene.add("chat", 90, 40)
         scene.run()
         events = read_step_journal(path)
-        assert details == bool({event["event"] for event in events} - {"arrive", "step", "timed"})
+        assert details == bool({event["event"] for event in events} - {"arrive", "finish", "step", "timed"})
         measured[details] = steps_from_events(events), step_journal_admission_s(events, 0.01)
     assert measured[False] == measured[True]
     assert len(measured[False][0]) > 20

@@ -11,16 +11,21 @@ from timely.bench.live.runs import LiveBenchRuns
 from timely.core.errors import InvalidInput
 from timely.engines.replay_types import PlannedTask, ReplayOptions
 from timely.engines.sim.simulator import Simulator
-from timely.engines.step_time.fit import fit_steps, measured_step_profile, step_errors
+from timely.engines.step_time.fit import (
+    fit_steps,
+    measured_step_profile,
+    step_errors,
+    steps_without_waiting_jobs,
+)
 from timely.engines.step_time.journal import (
     TimedStep,
     step_journal_admission_s,
     step_journal_prompts_follow,
-    step_loop_s,
     steps_from_events,
     timed_steps_in_order,
 )
 from timely.engines.step_time.learned import LearnedSpeed, StepTimeLearner
+from timely.engines.step_time.loop import step_loop_s
 from timely.engines.step_time.profile import StepTerms, StepTime, StepTimeProfile, load_step_profile
 from timely.replay import results
 
@@ -147,7 +152,8 @@ class LiveBenchPredictor:
     ) -> tuple[StepTimeProfile, LiveBenchStepDrift | None]:
         """Step times fitted to one run, because a machine drifts between runs; and the drift in it, if asked for."""
         times, events = run["steps"], self._runs.events_of(run)
-        steps = steps_from_events(events, times["since_s"], times["until_s"])
+        measured_steps = steps_from_events(events, times["since_s"], times["until_s"])
+        steps = steps_without_waiting_jobs(measured_steps, self.profile.limits)
         if len(steps) < MIN_STEPS:
             return self.profile, None
         terms, errors = fit_steps(steps)

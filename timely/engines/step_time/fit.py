@@ -1,6 +1,7 @@
 """From timed steps to a step-time profile: least squares, its errors, and the file."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -183,7 +184,6 @@ def measured_step_profile(
     Raises:
         InvalidInput: see ``fit_steps``.
     """
-    terms, errors = fit_steps(steps)
     kv = KvCache(blocks=sizes["kv_blocks"], block_tokens=sizes["block_tokens"], swap_s_per_token=0.0)
     limits = ProfileLimits(
         max_batch=sizes["max_batch"],
@@ -191,9 +191,24 @@ def measured_step_profile(
         asynchronous=sizes.get("asynchronous", False),
         **{name: step_time_digits(time_s) for name, time_s in loop_s.items()},
     )
+    terms, errors = fit_steps(steps_without_waiting_jobs(steps, limits))
     return StepTimeProfile(
         name=name, source=source, date=date, fit_error=errors, step_s=terms, kv=kv, limits=limits
     )
+
+
+def steps_without_waiting_jobs(steps: Sequence[TimedStep], limits: ProfileLimits) -> Sequence[TimedStep]:
+    """The steps, as long as they would have been if no job had waited beside them (``loop_waiting_s``).
+
+    Without asynchronous scheduling a step lasts until the next one is composed, and waiting jobs delay that.
+    """
+    if limits.asynchronous or not limits.loop_waiting_s:
+        return steps
+    # A step much shorter than the others keeps half of its time.
+    return [
+        replace(step, step_s=max(0.5 * step.step_s, step.step_s - limits.loop_growth_s(0, step.waiting)))
+        for step in steps
+    ]
 
 
 def _step_profile_text(profile: StepTimeProfile) -> str:

@@ -2,10 +2,9 @@
 
 import json
 import math
-import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
-from itertools import pairwise, zip_longest
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,8 @@ class TimedStep:
     """One step as it was run: what was in it, and how long it took, seconds.
 
     ``prefill_squares`` is the sum over chunks of (end of chunk)^2 - (its begin)^2; ``context_tokens`` the sum over
-    decoding sequences of the tokens they attend to. ``begin_s`` is on the clock of the journal.
+    decoding sequences of the tokens they attend to. ``begin_s`` is on the clock of the journal. ``waiting`` are the
+    live jobs that were not in it, where the journal tells.
     """
 
     decodes: float
@@ -38,6 +38,7 @@ class TimedStep:
     context_tokens: float
     step_s: float
     begin_s: float = 0.0
+    waiting: float = 0.0
 
     @property
     def counts(self) -> tuple[float, float, float, float, float]:
@@ -66,6 +67,8 @@ def steps_from_events(
     A step composed ahead that has prompts takes long to launch, and the end of the one before is seen only then. Of
     these steps each gets their mean, whose time is right.
     """
+    events = list(events)
+    live = live_jobs_at_steps(events)
     steps: list[TimedStep] = []
     joint_steps: list[TimedStep] = []
     timed_events = (
@@ -78,7 +81,8 @@ def steps_from_events(
         if float(event["t_s"]) < since_s:
             continue
         counts = {name: event[name] for name in COUNTS}
-        joint_steps.append(TimedStep(**counts, step_s=end_s - begin_s, begin_s=begin_s))
+        waiting = max(0, live.get(float(event["t_s"]), 0) - counts["decodes"] - counts["prefills"])
+        joint_steps.append(TimedStep(**counts, step_s=end_s - begin_s, begin_s=begin_s, waiting=waiting))
         if not step_journal_prompts_follow(event, after):
             steps += (
                 joint_steps if len(joint_steps) == 1 else [_mean_timed_step(joint_steps)] * len(joint_steps)
@@ -143,26 +147,24 @@ def step_journal_admission_s(
     return admissions_s
 
 
-def step_loop_s(journals: Iterable[Iterable[Mapping[str, Any]]]) -> dict[str, float]:
-    """What an engine's own loop takes, by the fields of ``ProfileLimits``, seconds: medians.
+def live_jobs_at_steps(events: Iterable[Mapping[str, Any]]) -> dict[float, int]:
+    """How many jobs the engine had when it composed each step, by that time, seconds: running, parked and queued ones.
 
-    ``between_s`` lies between two steps. ``launch_s`` and ``launch_prompts_s`` exist with asynchronous scheduling only.
-    They are measured from composing a step of an idle engine to composing the next, while the first one runs.
-    ``journals`` has the events of each engine apart.
+    Empty for a journal without the ends of jobs, as versions before 2026-11-28 wrote without details.
     """
-    loops_s: dict[str, list[float]] = {"between_s": [], "launch_s": [], "launch_prompts_s": []}
-    for events in journals:
-        timed_events = [event for event in events if event.get("event") == "timed"]
-        last_s = -math.inf
-        for event, after in pairwise(timed_events):
-            gap_s = float(after["t_s"]) - float(event["end_s"])
-            if 0.0 <= gap_s < NEXT_STEP_S:
-                loops_s["between_s"].append(gap_s)
-            elif gap_s < 0.0 and last_s < event["t_s"]:
-                name = "launch_prompts_s" if event["prefill_tokens"] > 0 else "launch_s"
-                loops_s[name].append(float(after["t_s"]) - float(event["t_s"]))
-            last_s = float(event["end_s"])
-    return {name: statistics.median(times_s) if times_s else 0.0 for name, times_s in loops_s.items()}
+    live: set[str] = set()
+    jobs_at: dict[float, int] = {}
+    has_ends = False
+    for event in events:
+        kind = event.get("event")
+        if kind == "arrive":
+            live.add(str(event.get("job")))
+        elif kind == "finish":
+            has_ends = True
+            live.discard(str(event.get("job")))
+        elif kind == "step":
+            jobs_at[float(event["t_s"])] = len(live)
+    return jobs_at if has_ends else {}
 
 
 def read_step_journal(path: Path, offset: int = 0) -> list[dict[str, Any]]:

@@ -98,6 +98,10 @@ class ProfileLimits(_Part):
 
     ``between_s`` is the part of each step's time that the engine's own loop takes, seconds. Disciplines do not learn
     it, because live engines time a step from its composition to its last token. Without asynchronous scheduling only.
+
+    The loop takes ``loop_member_s`` longer for each member of a step, and ``loop_waiting_s`` for each live job that is
+    not in it: queued, or parked. With asynchronous scheduling these keep the engine as busy as launching does. Without,
+    a step takes that time too: the members' share is in the step times already, that of waiting jobs is added.
     """
 
     max_batch: PositiveInt
@@ -106,6 +110,12 @@ class ProfileLimits(_Part):
     launch_s: NonNegativeFloat = 0.0
     launch_prompts_s: NonNegativeFloat = 0.0
     between_s: NonNegativeFloat = 0.0
+    loop_member_s: NonNegativeFloat = 0.0
+    loop_waiting_s: NonNegativeFloat = 0.0
+
+    def loop_growth_s(self, members: float, waiting: float) -> float:
+        """What the loop takes beside its constant time, seconds, for so many members and live jobs that wait."""
+        return self.loop_member_s * members + self.loop_waiting_s * waiting
 
 
 class DraftTerms(_Part):

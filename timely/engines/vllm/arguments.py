@@ -73,7 +73,8 @@ class VllmOptions:
             With ``--enable-lora`` among the arguments it stays apart and plans its own skill sets only.
         arguments: any further arguments of ``vllm serve``, as on its command line.
         journal: file for every event and decision (JSON lines), or None.
-        journal_details: False for arrivals, switches and the times and counts of steps alone, which cost little.
+        journal_details: False for arrivals and ends of jobs, switches, and the times and counts of steps alone,
+            which cost little.
     """
 
     model: str | None = None

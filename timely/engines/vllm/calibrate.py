@@ -14,7 +14,8 @@ from pathlib import Path
 
 from timely.engines.base import ForcedPlan, GenerationRequest
 from timely.engines.step_time.fit import measured_step_profile
-from timely.engines.step_time.journal import read_step_journal, step_loop_s, steps_from_events
+from timely.engines.step_time.journal import read_step_journal, steps_from_events
+from timely.engines.step_time.loop import step_loop_s
 from timely.engines.step_time.profile import StepTimeProfile
 from timely.engines.vllm.arguments import EngineSizes, VllmOptions, vllm_processor_count
 from timely.engines.vllm.engine import VllmEngine
@@ -29,6 +30,8 @@ ACCELERATOR_BATCHES = (12, 16, 24, 32, 48, 64)
 MIXED_STEPS = ((2, 60), (2, 120), (2, 300), (6, 60), (6, 120), (6, 300), (4, 900))
 """(sequences that decode, tokens of a prompt that comes in between)."""
 ACCELERATOR_MIXED_STEPS = ((16, 120), (16, 500), (48, 120), (48, 500))
+WAITING_PLANS = 256
+"""Plans that wait for a robot's value while others decode, as far as there are slots: the loop grows with them."""
 DECODE_TOKENS = 14
 """Output tokens of each decoding sequence."""
 ROUNDS = 3
@@ -56,7 +59,7 @@ def calibrate_vllm_profile(
         journal = Path(folder) / "journal-{pid}.jsonl"
         # Imports vLLM, so it comes before the event loop: in there Ctrl-C would wait for the import.
         options = VllmOptions(
-            model=model, discipline="fcfs", mode="stream", journal=str(journal), journal_details=False,
+            model=model, discipline="fcfs", mode="segmented", journal=str(journal), journal_details=False,
             warm_up=(),
             arguments=(*vllm_engine_arguments(), *arguments),
         )  # fmt: skip
@@ -77,6 +80,7 @@ async def _run_vllm_calibration(
     try:
         sizes, bench = engine.sizes, _VllmCalibration(engine)
         await bench.warm_up()
+        await bench.beside_waiting_plans(rounds)
         warm_s = time.monotonic()
         await bench.program(rounds, say)
         return sizes, engine.model_name, warm_s
@@ -118,24 +122,40 @@ class _VllmCalibration:
                     await self._generate(prompt, 2)
                 await asyncio.gather(*decoding)
 
+    async def beside_waiting_plans(self, rounds: int) -> None:
+        """Sequences that decode while many plans are parked: these steps tell of the engine's loop alone."""
+        sizes = self._engine.sizes
+        most_batch = max(self._batches)
+        slots = min(sizes.max_batch - most_batch, sizes.kv_blocks // 2)
+        requests = [self._request(16, 2, waits=True) for _ in range(min(WAITING_PLANS, slots))]
+        streams = [self._engine.generate(request) for request in requests]
+        await asyncio.gather(*map(anext, streams))
+        for _ in range(rounds):
+            for batch in (1, most_batch // 2, most_batch):
+                await self._group([CONTEXTS[0]] * batch, DECODE_TOKENS)
+        await asyncio.gather(*(stream.aclose() for stream in streams))
+
     async def _group(self, prompts: Sequence[int], tokens: int) -> None:
         await asyncio.gather(*(self._generate(prompt, tokens) for prompt in prompts))
 
     async def _generate(self, prompt_tokens: int, tokens: int) -> None:
+        async for _ in self._engine.generate(self._request(prompt_tokens, tokens)):
+            pass
+
+    def _request(self, prompt_tokens: int, tokens: int, *, waits: bool = False) -> GenerationRequest:
+        """``waits``: for a value behind its first token, which never comes."""
         self._count += 1
         name = f"calibrate-{self._count}"
-        request = GenerationRequest(
+        return GenerationRequest(
             task_id=name,
             prompt="",
             max_tokens=tokens,
             forced=ForcedPlan(
-                segments=(("", tokens, 0.0),),
+                segments=(("", 1, 0.0, True), ("", tokens - 1, 0.0)) if waits else (("", tokens, 0.0),),
                 prompt_token_ids=vllm_dummy_token_ids(name, min(prompt_tokens, self._longest)),
                 output_token_ids=vllm_dummy_token_ids("plan", tokens),
             ),
         )
-        async for _ in self._engine.generate(request):
-            pass
 
 
 def _vllm_version_text() -> str:

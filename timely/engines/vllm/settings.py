@@ -36,7 +36,7 @@ class SchedulerSettings(BaseModel):
     journal: str | None = None
     """File that receives every event and decision as JSON lines."""
     journal_details: bool = True
-    """Whether it receives more than arrivals, switches and the times and counts of steps."""
+    """Whether it receives more than arrivals and ends of jobs, switches, and the times and counts of steps."""
     gauges: bool = True
     """Whether ``/metrics`` of ``vllm serve`` has the load of the engines; ``timely serve`` asks them itself."""
 

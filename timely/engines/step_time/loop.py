@@ -1,0 +1,123 @@
+"""What an engine's own loop takes between steps, and how that grows with its jobs, from the journals of engines."""
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from timely.core.arrays import Floats
+from timely.engines.step_time.fit import LEAST_STEPS, non_negative_step_fit
+from timely.engines.step_time.journal import NEXT_STEP_S, live_jobs_at_steps
+
+LEAST_JOBS = (8, 32)
+"""A slope takes a dozen steps with so many members, or waiting jobs, more than others have: small numbers mislead."""
+
+REFITS = 20
+
+LEAST_OFF_S = 1e-6
+"""Deviations below this count alike: no clock is better."""
+
+
+def step_loop_s(journals: Iterable[Iterable[Mapping[str, Any]]]) -> dict[str, float]:
+    """What an engine's own loop takes, by the fields of ``ProfileLimits``, seconds: medians, and slopes beside them.
+
+    ``between_s`` lies between two steps. ``launch_s`` and ``launch_prompts_s`` exist with asynchronous scheduling only.
+    They are measured from composing a step of an idle engine to composing the next, while the first one runs.
+    ``loop_member_s`` and ``loop_waiting_s`` say how the time from the end of a step to the next composition grows.
+    ``journals`` has the events of each engine apart.
+    """
+    loops_s: dict[str, list[float]] = {"between_s": [], "launch_s": [], "launch_prompts_s": []}
+    gaps: list[tuple[float, ...]] = []
+    betweens: list[tuple[float, ...]] = []
+    for events in map(list, journals):
+        timed_events = [event for event in events if event.get("event") == "timed"]
+        journal_gaps = _loop_gaps(events, timed_events)
+        gaps += journal_gaps.values()
+        last_s = -math.inf
+        for number, (event, after) in enumerate(pairwise(timed_events)):
+            gap_s = float(after["t_s"]) - float(event["end_s"])
+            if 0.0 <= gap_s < NEXT_STEP_S:
+                betweens.append(journal_gaps[number])
+            elif gap_s < 0.0 and last_s < event["t_s"]:
+                name = "launch_prompts_s" if event["prefill_tokens"] > 0 else "launch_s"
+                loops_s[name].append(float(after["t_s"]) - float(event["t_s"]))
+            last_s = float(event["end_s"])
+    member_s, waiting_s = _loop_slopes_s(gaps)
+    loops_s["between_s"] = [
+        max(0.0, gap_s - member_s * members - waiting_s * waiting) for gap_s, members, waiting, _ in betweens
+    ]
+    medians_s = {name: statistics.median(times_s) if times_s else 0.0 for name, times_s in loops_s.items()}
+    return {**medians_s, "loop_member_s": member_s, "loop_waiting_s": waiting_s}
+
+
+def _loop_gaps(
+    events: Sequence[Mapping[str, Any]], timed_events: Sequence[Mapping[str, Any]]
+) -> dict[int, tuple[float, ...]]:
+    """By a step's place: time from its end to the next composition, its members, jobs not in the next one, new jobs.
+
+    With asynchronous scheduling the step behind it is composed already, and the next one is the one after that.
+    """
+    live, arrivals = live_jobs_at_steps(events), _arrivals_before_steps(events)
+    gaps: dict[int, tuple[float, ...]] = {}
+    later = 0
+    for number, event in enumerate(timed_events):
+        end_s = float(event["end_s"])
+        later = max(later, number + 1)
+        while later < len(timed_events) and float(timed_events[later]["t_s"]) < end_s:
+            later += 1
+        if later == len(timed_events):
+            break
+        composed_s = float(timed_events[later]["t_s"])
+        if composed_s - end_s < NEXT_STEP_S:
+            members, following = (one["decodes"] + one["prefills"] for one in (event, timed_events[later]))
+            waiting = max(0, live.get(composed_s, 0) - following)
+            gaps[number] = composed_s - end_s, members, waiting, arrivals.get(composed_s, 0)
+    return gaps
+
+
+def _arrivals_before_steps(events: Iterable[Mapping[str, Any]]) -> dict[float, int]:
+    """Jobs that the engine took up just before it composed each step, since the end of another."""
+    arrivals, counts = 0, {}
+    for event in events:
+        kind = event.get("event")
+        if kind == "arrive":
+            arrivals += 1
+        elif kind == "timed":
+            arrivals = 0
+        elif kind == "step":
+            counts[float(event["t_s"])], arrivals = arrivals, 0
+    return counts
+
+
+def _loop_slopes_s(gaps: Sequence[tuple[float, ...]]) -> tuple[float, float]:
+    """Seconds for each member and each waiting job, not negative: least absolute deviations, as of a median.
+
+    New jobs are a column of their own, or those that wait would have their cost. Each half of the steps is fitted, and
+    the smaller slope counts, so what only some steps show is none.
+    """
+    table = np.array(gaps, dtype=np.float64).reshape(-1, 4)
+    known = [
+        np.count_nonzero(column - column.min(initial=math.inf) >= least) >= LEAST_STEPS
+        for column, least in zip(table.T[1:3], LEAST_JOBS, strict=True)
+    ]
+    if not any(known):
+        return 0.0, 0.0
+    columns = np.column_stack([np.ones(len(table)), table[:, 1:]])
+    columns[:, 1:3] *= known
+    halves = [_least_absolute_deviations(columns[half::2], table[half::2, 0]) for half in (0, 1)]
+    member_s, waiting_s = np.min(halves, axis=0)[1:3].tolist()
+    return member_s, waiting_s
+
+
+def _least_absolute_deviations(columns: Floats, time: Floats) -> Floats:
+    scale = columns.max(axis=0)
+    scale[scale == 0.0] = 1.0
+    x = columns / scale
+    weight = np.ones(len(time))
+    for _ in range(REFITS):
+        coefficients = non_negative_step_fit(x * weight[:, None], time * weight)
+        weight = 1.0 / np.sqrt(np.maximum(np.abs(x @ coefficients - time), LEAST_OFF_S))
+    return coefficients / scale
