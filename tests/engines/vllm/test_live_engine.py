@@ -37,7 +37,7 @@ from timely.engines.base import (
 )
 from timely.engines.replay_types import PlannedSegment, PlannedTask, ReplayOptions
 from timely.engines.step_time.journal import read_step_journal, steps_from_events
-from timely.engines.vllm import boundaries
+from timely.engines.vllm import boundaries, calibrate
 from timely.engines.vllm import engine as vllm_engine
 from timely.engines.vllm.arguments import VllmOptions
 from timely.engines.vllm.engine import VllmEngine
@@ -424,6 +424,19 @@ async def test_the_journal_times_every_step(engine: VllmEngine) -> None:
     decoding = [step.context_tokens for step in steps if step.decodes]
     assert decoding == sorted(decoding)
     assert decoding[0] == len(WORDS) + 1
+
+
+async def test_a_calibration_decodes_beside_plans_that_wait(
+    engine: VllmEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("WAITING_PLANS", 12), ("BATCHES", (1, 2)), ("DECODE_TOKENS", 4)):
+        monkeypatch.setattr(calibrate, name, value)
+    before = (await engine.stats()).now_s
+    async with asyncio.timeout(200):
+        await calibrate._VllmCalibration(engine).beside_waiting_plans(1)
+    events = await asyncio.to_thread(read_step_journal, Path(engine.options.journal or ""))
+    steps = steps_from_events(events, before)
+    assert sum(step.waiting >= 12 for step in steps) >= 3
 
 
 async def test_plans_copy_words_that_no_model_knows(engine: VllmEngine) -> None:

@@ -120,4 +120,5 @@ def _least_absolute_deviations(columns: Floats, time: Floats) -> Floats:
     for _ in range(REFITS):
         coefficients = non_negative_step_fit(x * weight[:, None], time * weight)
         weight = 1.0 / np.sqrt(np.maximum(np.abs(x @ coefficients - time), LEAST_OFF_S))
-    return coefficients / scale
+    slopes: Floats = coefficients / scale
+    return slopes
