@@ -7,11 +7,9 @@ names its subject; a line of Markdown holds one sentence. A name is no participl
 """
 
 import ast
-import io
 import re
 import subprocess
 import sys
-import tokenize
 from collections.abc import Collection, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -51,6 +49,11 @@ CODE = re.compile(r"``[^`]*``|`[^`]*`")
 LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
 SENTENCE_END = re.compile(r"(?<=[.!?])[\"')]?\s+(?=[A-Z`(\"*])")
 ABBREVIATION = re.compile(r"\b(?:e\.g|i\.e|etc|vs|cf|Fig|Eq|Sec|Alg|Tab|al|approx|No)\.$")
+COMMENT_OR_STRING = re.compile(
+    r"""(?s)(#[^\n]*)|\"{3}(?:\\.|[^\\])*?\"{3}|'{3}(?:\\.|[^\\])*?'{3}|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'"""
+)
+"""Strings are matched, so that a ``#`` in them is no comment. The module ``tokenize`` takes a third of a run."""
+FUNCTIONS_AND_CLASSES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 SECTIONS = re.compile(r"^(Args|Returns|Raises|Attributes|Yields|Note|Example):?\s*$")
 
 
@@ -136,15 +139,17 @@ def python(text: str, bad_names: Collection[str]) -> Iterator[tuple[int, str]]:
                 yield getattr(node, "lineno", 0), finding
         yield from _names(node, bad_names)
     comments: list[tuple[int, str]] = []
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type != tokenize.COMMENT or re.match(r"#\s*(noqa|type:|shellcheck|!|---)", token.string):
+    for match in COMMENT_OR_STRING.finditer(text):
+        comment = match.group(1)
+        if not comment or re.match(r"#\s*(noqa|type:|shellcheck|!|---)", comment):
             continue
-        line = token.string.lstrip("#").strip()
-        own_line = token.line.strip().startswith("#")
-        if comments and own_line and comments[-1][0] + comments[-1][1].count("\n") + 1 == token.start[0]:
+        line = comment.lstrip("#").strip()
+        number = text.count("\n", 0, match.start()) + 1
+        own_line = not text[text.rfind("\n", 0, match.start()) + 1 : match.start()].strip()
+        if comments and own_line and comments[-1][0] + comments[-1][1].count("\n") + 1 == number:
             comments[-1] = (comments[-1][0], comments[-1][1] + "\n" + line)
         else:
-            comments.append((token.start[0], line))
+            comments.append((number, line))
     for number, comment in comments:
         for finding in judge(comment):
             yield number, finding
@@ -168,7 +173,7 @@ def _names(node: ast.AST, bad_names: Collection[str]) -> Iterator[tuple[int, str
     name = ""
     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
         name = node.id
-    elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+    elif isinstance(node, FUNCTIONS_AND_CLASSES):
         name = node.name
     elif isinstance(node, ast.arg):
         name = node.arg
