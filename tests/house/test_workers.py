@@ -18,11 +18,11 @@ class Worker:
     gateway = SimpleNamespace(id="gw")
 
     def __init__(self) -> None:
-        self.given: list[int] = []
+        self.indices: list[int] = []
 
     def send_runtest_some(self, indices: list[int]) -> None:
         assert indices, "the worker would wait for ever"
-        self.given += indices
+        self.indices += indices
 
     def shutdown(self) -> None:
         self.shutting_down = True
@@ -38,12 +38,12 @@ def test_what_a_dead_worker_has_done_is_not_handed_out_again(request: pytest.Fix
     scheduler.add_node(first)
     scheduler.add_node_collection(first, TESTS)
     scheduler.schedule()
-    assert first.given == [0, 1, 2, 3]
+    assert first.indices == [0, 1, 2, 3]
     for index in (0, 1, 2):
         scheduler.mark_test_complete(first, index)
     scheduler.add_node(second)
     scheduler.add_node_collection(second, TESTS)
     assert scheduler.remove_node(first) == TESTS[3]
     scheduler.schedule()
-    assert second.given == [3]
+    assert second.indices == [3]
     assert second.shutting_down
