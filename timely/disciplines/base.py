@@ -141,6 +141,7 @@ class StepPlan:
         wake_s: when nothing runs: the next time a decision may change by itself; ``inf`` if only an event can.
         limited_by: why runnable jobs were left out (``batch``, ``tokens``, ``memory`` ...); empty: none were.
         rows: of the jobs in ``tokens`` and in their order, right until a job leaves the table; empty: not noted.
+        keys: rows that were ranked, and the key of each, larger first, for records; None: no numbers ranked them.
         steady: the next steps are bound to equal this one. That ends when a job joins, closes a segment, becomes
             runnable or runs short of blocks.
     """
@@ -152,6 +153,7 @@ class StepPlan:
     limited_by: str = ""
     steady: bool = False
     rows: Sequence[int] = field(default=(), compare=False, repr=False)
+    keys: tuple[Rows, Floats] | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -394,6 +394,7 @@ class KeyedDiscipline(Discipline):
         builder = StepBuilder(table, limits, lambda: self._victims(table, limits, keys, order))
         limited_by = self._fill(builder, order)
         plan = builder.plan
+        plan.keys = np.arange(len(table)), keys
         if not plan.tokens:
             plan.wake_s = discipline_next_wake_s(table, limits.now)
         if len(plan.tokens) < runnable.size:

@@ -1,14 +1,14 @@
 """Journals of a scheduler, and what a step left out by which keys: plain data, also for ``timely explain``."""
 
 import logging
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from timely.core.job import JobTable
-from timely.disciplines.base import Discipline, StepLimits, StepPlan
-from timely.disciplines.step_builder import KeyedDiscipline
+from timely.disciplines.base import Rows, StepPlan
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +24,6 @@ class GuardedEngineJournal:
     Args:
         details: whether it receives members, choices, segments and reports, too.
             Without them it has arrivals and ends of jobs, switches, and the times and counts of steps.
-            What steps leave out costs milliseconds a step with hundreds of jobs.
     """
 
     def __init__(self, journal: Callable[[Event], None], *, details: bool = True) -> None:
@@ -42,27 +41,30 @@ class GuardedEngineJournal:
             log.exception("the journal failed and is kept no further")
 
 
-def engine_scheduling_choice(
-    plan: StepPlan, table: JobTable, discipline: Discipline, limits: StepLimits
-) -> dict[str, Any]:
+def engine_scheduling_choice(plan: StepPlan, table: JobTable, now: float) -> dict[str, Any]:
     """``{"held", "left", "served", "out"}``: why jobs were left out, how many, and ``[job, key]`` pairs.
 
-    ``served`` has the jobs that run, ``out`` the first that do not. The key is None where the discipline has
-    none, and where it is no finite number.
+    ``served`` has the jobs that run, ``out`` the first that do not. The key is None where the decision read none, and
+    where it is no finite number.
     """
-    runnable = np.flatnonzero(table.resume_s <= limits.now)
-    keys = discipline.keys(table, limits) if isinstance(discipline, KeyedDiscipline) else None
-    out = np.array([row for row in runnable.tolist() if table.jobs[row].job_id not in plan.tokens], dtype=int)
-    ranks = [table.sequence[out]] if keys is None else [table.sequence[out], -keys[out]]
-    out = out[np.lexsort(ranks)]
+    keys = np.full(len(table), np.nan)
+    if plan.keys is not None:
+        rows, keys_of_rows = plan.keys
+        keys[rows] = keys_of_rows
+    served = table.rows(list(plan.tokens))
+    is_out = table.resume_s <= now
+    is_out[served] = False
+    out = is_out.nonzero()[0]
 
-    def pair(row: int) -> list[Any]:
-        key = None if keys is None or not np.isfinite(keys[row]) else float(f"{keys[row]:.6g}")
-        return [table.jobs[row].job_id, key]
+    def pairs(rows: Rows) -> list[list[Any]]:
+        return [
+            [job_id, float(f"{key:.6g}") if math.isfinite(key) else None]
+            for job_id, key in zip(table.ids(rows), keys[rows].tolist(), strict=True)
+        ]
 
     return {
         "held": plan.limited_by,
         "left": len(out),
-        "served": [pair(table[job_id].row) for job_id in plan.tokens],
-        "out": [pair(row) for row in out[:MAX_LEFT_OUT].tolist()],
+        "served": pairs(served),
+        "out": pairs(out[np.lexsort((table.sequence[out], -keys[out]))[:MAX_LEFT_OUT]]),
     }

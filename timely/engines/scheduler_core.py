@@ -398,7 +398,7 @@ class EngineController:
             "event": "step", "t_s": limits.now, "tokens": dict(plan.tokens), "evict": list(plan.evict),
         }  # fmt: skip
         if plan.limited_by:
-            event["choice"] = engine_scheduling_choice(plan, self.table, self.discipline, limits)
+            event["choice"] = engine_scheduling_choice(plan, self.table, limits.now)
         return event
 
     def started(self, job: Job) -> None:

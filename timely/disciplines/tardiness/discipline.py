@@ -344,6 +344,7 @@ class WeightedTardiness(KeyedDiscipline):
         builder.worth = step.worth_evicting
         step.fill(order)
         plan = builder.plan
+        plan.keys = numbers.rows, numbers.index
         if not plan.tokens:
             plan.wake_s = discipline_next_wake_s(table, now)
             if plan.wake_s == math.inf and step.limited_by == "memory":
@@ -393,8 +394,9 @@ class WeightedTardiness(KeyedDiscipline):
         order = self._ordinary_order(table, limits, runnable)
         if order is None:
             return None
-        decoding, others = order
+        decoding, others, keys = order
         builder = StepBuilder(table, limits)
+        builder.plan.keys = keys
         if decoding.size and not builder.add_decoding(decoding):
             return None
         limited_by = ""
@@ -423,8 +425,8 @@ class WeightedTardiness(KeyedDiscipline):
 
     def _ordinary_order(
         self, table: JobTable, limits: StepLimits, runnable: np.ndarray
-    ) -> tuple[Rows, list[int]] | None:
-        """Rows that decode, and the others in order: those with KV cache, then by arrival.
+    ) -> tuple[Rows, list[int], tuple[Rows, Floats] | None] | None:
+        """Rows that decode, the others in order (those with KV cache, then by arrival), and keys as of the plan.
 
         None: one that waits may take the place of one that runs.
         """
@@ -433,7 +435,7 @@ class WeightedTardiness(KeyedDiscipline):
         prompts = table.prefill_left[resident] > 0
         room = limits.max_batch - resident.size
         waiting = self._arrivals.first(table, runnable & ~table.resident, room) if room > 0 else []
-        return resident[~prompts], resident[prompts].tolist() + waiting
+        return resident[~prompts], resident[prompts].tolist() + waiting, None
 
     @staticmethod
     def _order(table: JobTable, numbers: TardinessJobNumbers, places: Rows) -> Rows:

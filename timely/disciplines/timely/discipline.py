@@ -205,11 +205,6 @@ class Timely(WeightedTardiness):
 
     # ------------------------------------------------------------------ numbers
 
-    def keys(self, table: JobTable, limits: StepLimits) -> Floats:
-        """The index of every row; nan where no decision has read it yet, since a record must change none."""
-        with self._requests.look():
-            return super().keys(table, limits)
-
     def compose(self, table: JobTable, limits: StepLimits) -> StepPlan:
         self._requests.applications.advance(table, limits)
         self._requests.renew(limits.now)
@@ -249,7 +244,7 @@ class Timely(WeightedTardiness):
 
     def _ordinary_order(
         self, table: JobTable, limits: StepLimits, runnable: np.ndarray
-    ) -> tuple[Rows, list[int]] | None:
+    ) -> tuple[Rows, list[int], tuple[Rows, Floats] | None] | None:
         if self._by_arrival:
             return super()._ordinary_order(table, limits, runnable)
         if np.count_nonzero(table.resident & ~runnable):
@@ -270,7 +265,7 @@ class Timely(WeightedTardiness):
             return None
         # In the same order at each step, so that the engine has nothing to sort.
         turns = self._requests.turns[self._requests.places(table, decoding)]
-        return decoding[np.argsort(turns, kind="stable")], others.tolist()
+        return decoding[np.argsort(turns, kind="stable")], others.tolist(), (rows, index)
 
     def _considered_rows(self, table: JobTable, limits: StepLimits, runnable: np.ndarray) -> Rows | None:
         if self._decision_needs is not None:

@@ -1,8 +1,7 @@
 """What the discipline knows of each request without a deadline, in columns of its own."""
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -104,7 +103,6 @@ class TimelyUndatedRequests:
         self.turns: Ints = np.zeros(0, dtype=np.int64)
         """In which order those that hold KV cache have begun."""
         self._turn = 0
-        self._is_read_only = False
 
     def __len__(self) -> int:
         return len(self._places)
@@ -232,8 +230,7 @@ class TimelyUndatedRequests:
             places: those of the rows in the columns.
             prompt_token: use of a prompt token, as rounds of each request, shape ``(len(rows),)``.
         """
-        if not self._is_read_only:
-            self._predict_newcomers()
+        self._predict_newcomers()
         output, prompt = table.output_tokens[rows], table.prefill_left[rows]
         use, left, seen_output = self._use[places], self._left[places], self._seen_output[places]
         stale = (prompt != self._seen_prompt[places]) | (output >= seen_output + REFRESH_TOKENS)
@@ -243,22 +240,9 @@ class TimelyUndatedRequests:
             context = timely_first_context(table, rows[stale], block_tokens)
             use[stale] = timely_gittins_use(lengths, begin, context, prompts * prompt_token[stale], machine)
             left[stale], seen_output[stale] = timely_mean_left(lengths, begin), tokens
-            if not self._is_read_only:
-                self._use[at], self._left[at] = use[stale], left[stale]
-                self._seen_output[at], self._seen_prompt[at] = tokens, prompts
-        if self._is_read_only and self._newcomers:
-            newcomer_places = [self._places[job_id] for job_id in self._newcomers]
-            use[np.isin(places, newcomer_places)] = math.nan
+            self._use[at], self._left[at] = use[stale], left[stale]
+            self._seen_output[at], self._seen_prompt[at] = tokens, prompts
         return use, np.maximum(left - (output - seen_output), 1.0)
-
-    @contextmanager
-    def look(self) -> Iterator[None]:
-        """Inside, ``expect`` changes nothing: a request whose length no decision has read has the use nan."""
-        self._is_read_only = True
-        try:
-            yield
-        finally:
-            self._is_read_only = False
 
     def _grow(self) -> None:
         old = len(self.tags)

@@ -152,9 +152,7 @@ class SimSteps:
         if self.journal is not None:
             for job_id in plan.evict:
                 self.journal.evict(job_id)
-            describe = partial(
-                engine_scheduling_choice, plan, self._controller.table, self._controller.discipline, limits
-            )
+            describe = partial(engine_scheduling_choice, plan, self._controller.table, now)
             self.journal.choose(plan.limited_by, tuple(plan.tokens), describe)
         if plan.evict:
             evicted = [self._live[job_id] for job_id in plan.evict]
