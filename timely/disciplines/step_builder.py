@@ -95,9 +95,9 @@ class StepBuilder:
         rows = rows[~self.table.plain[rows]]
         if not rows.size:
             return False
-        blocks = int(self._admission_blocks(rows).sum()) + limits.headroom_blocks
-        residents = int(np.count_nonzero(self.table.resident))
-        return residents + rows.size > limits.max_resident or blocks > limits.free_blocks
+        if int(np.count_nonzero(self.table.resident)) + rows.size > limits.max_resident:
+            return True
+        return int(self._admission_blocks(rows).sum()) + limits.headroom_blocks > limits.free_blocks
 
     @property
     def _queued_rows(self) -> Rows:

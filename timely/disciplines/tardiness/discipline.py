@@ -356,10 +356,13 @@ class WeightedTardiness(KeyedDiscipline):
             plan.limited_by = step.limited_by or ("batch" if builder.slots <= 0 else "tokens")
         if self.RIDE_HORIZON_S > 0.0 and plan.tokens:
             in_time = step.in_time  # looks for members that have become late
-            if step.is_mild or builder.queue_exceeds_room:
-                riders, short = self._riders(table, limits)
-                if riders and (in_time or short or (step.is_cheap and step.is_mild)):
-                    step.decode_early(riders, all_join=short or step.is_cheap)
+            riders, short = self._riders(table, limits)
+            if (
+                riders.size
+                and (in_time or short or (step.is_cheap and step.is_mild))
+                and (step.is_mild or builder.queue_exceeds_room)
+            ):
+                step.decode_early(riders, all_join=short or step.is_cheap)
         self._settle(builder, step, all_join=all_join)
         builder.worth = None  # builder and step would stay until a garbage collection
         return plan
@@ -488,21 +491,20 @@ class WeightedTardiness(KeyedDiscipline):
             and table.resident[rows].all()
         )
 
-    def _riders(self, table: JobTable, limits: StepLimits) -> tuple[list[int], bool]:
+    def _riders(self, table: JobTable, limits: StepLimits) -> tuple[Rows, bool]:
         """Parked generations that could decode at once, the earliest due first; and whether room is short."""
         now = limits.now
         rows = (table.resident & (table.resume_s > now)).nonzero()[0]
         rows = rows[(table.resume_s[rows] < math.inf) & (table.prefill_left[rows] == 0)]
         if not rows.size:
-            return [], False
+            return rows, False
         used_blocks = limits.cache_blocks - limits.free_blocks if limits.cache_blocks else table.blocks.sum()
         short = limits.free_blocks < used_blocks or limits.max_resident < 2 * int(
             np.count_nonzero(table.resident)
         )
         if not short:
             rows = rows[table.due_s[rows] < now + self.RIDE_HORIZON_S]
-        result: list[int] = rows[np.lexsort((table.sequence[rows], table.due_s[rows]))].tolist()
-        return result, short
+        return rows[np.lexsort((table.sequence[rows], table.due_s[rows]))], short
 
 
 def _is_ordinary_discipline_job(job: Job) -> bool:

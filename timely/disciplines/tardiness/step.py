@@ -93,6 +93,7 @@ class TardinessStep:
         "_promises",
         "_refusals",
         "_rules",
+        "_unheeded",
         "limited_by",
     )  # fmt: skip
 
@@ -120,6 +121,8 @@ class TardinessStep:
         self._all = TardinessDelayCost(rules.EARLY_SHARE)
         self._heeded_cost = TardinessDelayCost(rules.EARLY_SHARE)
         """Members that an ordinary request has to heed."""
+        self._unheeded: list[tuple[float, float, float, float, float, float, bool]] = []
+        """Further ones as of ``_join``, not noted yet: mostly no ordinary candidate follows."""
         self._has_ordinary = bool(np.count_nonzero(numbers.ordinary))
         """There are ordinary requests; without any nothing reads what they would have to heed."""
         self._promises = TardinessPromises(builder, numbers)
@@ -176,6 +179,8 @@ class TardinessStep:
         for begin, end in pairwise([0, *changes.tolist(), len(kinds)]):
             ordinary = kind_list[begin] == 2
             least = self.MIN_ORDINARY_GROUP if ordinary else MIN_GROUP
+            if not ordinary and self.late_weight:
+                continue  # beside late members each is judged alone
             if end - begin >= least and kind_list[begin] and self._rules.PROTECT:
                 self._fill_one_by_one(order[considered:begin])
                 if self._builder.full:
@@ -273,6 +278,7 @@ class TardinessStep:
 
     def _costs(self) -> TardinessDelayCost:
         """What delays cost those members that an ordinary candidate has to heed."""
+        self._heed_members()
         builder = self._builder
         step_s = builder.limits.speed.step_s(len(builder.rows), 0)
         self._heeded_cost.wait_share = min(1.0, step_s / self._numbers.step_s)
@@ -280,7 +286,7 @@ class TardinessStep:
 
     def _share(self, row: int, prompt: int, weight: float, slack_s: float) -> int:
         """Prompt tokens for a candidate in this step."""
-        tokens = min(prompt, self._builder.tokens_for(row))
+        tokens = self._builder.tokens_for(row)
         if tokens < prompt:
             # It goes on in the next step anyway, so it leaves a token to each equal that decodes.
             equals = int(np.count_nonzero(self._decoding[self._decoding_place :] >= weight))
@@ -340,6 +346,7 @@ class TardinessStep:
                 slacks[:count], own_delays[:count], weights[:count], works[:count], plain[:count]
             )
         if self._has_ordinary and not ordinary:
+            self._heed_members()
             steep = weights > self.HEEDED_WEIGHT
             self._heeded_cost.join_together(
                 slacks[steep], own_delays[steep], weights[steep], works[steep], plain[steep]
@@ -403,24 +410,16 @@ class TardinessStep:
             return  # no delay costs it anything
         self._all.join(slack_s, delay_s, already_s, weight, work_s, plain=plain)
         if self._has_ordinary and not ordinary:
-            self._heed(slack_s, delay_s, already_s, weight, work_s, left_tokens, plain=plain)
+            self._unheeded.append((slack_s, delay_s, already_s, weight, work_s, left_tokens, plain))
         if not (ordinary or plain) and left_tokens > self._longest_tokens:
             self._longest_tokens = left_tokens
 
-    def _heed(
-        self,
-        slack_s: float,
-        delay_s: float,
-        already_s: float,
-        weight: float,
-        work_s: float,
-        left_tokens: float,
-        *,
-        plain: bool,
-    ) -> None:
-        """A member joins that is no ordinary request, so these have to heed it."""
-        if weight > self.HEEDED_WEIGHT:
-            self._heeded_cost.join(slack_s, delay_s, already_s, weight, work_s, plain=plain)
+    def _heed_members(self) -> None:
+        """Note the members that have joined one by one and are no ordinary requests, so these have to heed them."""
+        for slack_s, delay_s, already_s, weight, work_s, _, plain in self._unheeded:
+            if weight > self.HEEDED_WEIGHT:
+                self._heeded_cost.join(slack_s, delay_s, already_s, weight, work_s, plain=plain)
+        self._unheeded.clear()
 
     def worth_evicting(self, row: int, victims: list[int]) -> bool:
         """Whether a job gains at least as much by the victims' memory as they lose.
@@ -469,7 +468,7 @@ class TardinessStep:
         """What an eviction costs for each token of the victim's context, seconds."""
         return self._numbers.prompt_token_s
 
-    def decode_early(self, rows: list[int], *, all_join: bool) -> None:
+    def decode_early(self, rows: Rows, *, all_join: bool) -> None:
         """Opportunistic decode: let parked jobs join while no member is made late and no room has to be made.
 
         Args:
@@ -480,7 +479,7 @@ class TardinessStep:
         jobs, places = table.jobs, max(1, self._rules.MAX_RIDERS - len(builder.rows))
         if all_join:
             rows = rows[self._decode_early_together(rows) :]
-        for row in rows:
+        for row in rows.tolist():
             if builder.full:
                 break
             reports = not all_join and _does_tardiness_robot_report(jobs[row], builder.limits.now)
@@ -507,13 +506,13 @@ class TardinessStep:
                     ordinary=False,
                 )
 
-    def _decode_early_together(self, rows: list[int]) -> int:
+    def _decode_early_together(self, rows: Rows) -> int:
         """Let the first of these parked jobs join that make no member late; returns how many.
 
         None joins where memory is short: each has to be looked at then.
         """
         builder, numbers = self._builder, self._numbers
-        places = np.searchsorted(numbers.rows, rows[: builder.decoding_room(np.array(rows))])
+        places = np.searchsorted(numbers.rows, rows[: builder.decoding_room(rows)])
         if not places.size:
             return 0
         delays_s = numbers.sequence_s * numbers.left_tokens[places] + self._mean_mixing_s(places)

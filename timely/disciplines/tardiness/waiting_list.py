@@ -84,7 +84,8 @@ class TardinessRankedJobs:
         if not self._ranked_s <= now < self._ranked_s + RANKED_S or len(self._new) > MAX_NEW:
             return None
         # The others have started or ended; an evicted one is among the newcomers.
-        still_wait = (job for job in self._order if job.row >= 0 and not table.resident[job.row])
+        is_resident = table.resident.item
+        still_wait = (job for job in self._order if job.row >= 0 and not is_resident(job.row))
         first = list(islice(still_wait, FIRST))
         if len(first) < FIRST:
             return None

@@ -147,8 +147,9 @@ class TimelyAnswerLengths:
                 lengths[place] = self._of_similar(vector, *recent)
             elif expected_tokens is not None:
                 lengths[place] = max(1.0, expected_tokens) * self._errors.factors(expected_tokens)
-            np.minimum(np.maximum(lengths[place], 1.0), max(1, spec.max_tokens), out=lengths[place])
-        return lengths
+        longest = np.array([[max(1, spec.max_tokens)] for spec in specs])
+        bounded: Floats = np.minimum(np.maximum(lengths, 1.0), longest)
+        return bounded
 
     def _of_similar(self, vector: Vectors, newest: Ints, bins: Ints) -> Floats:
         """Lengths of the answers to similar prompts.

@@ -79,19 +79,10 @@ class TimelyStep(TardinessStep):
     def is_cheap(self) -> bool:
         return self.late_weight < self._decode_price
 
-    def _heed(
-        self,
-        slack_s: float,
-        delay_s: float,
-        already_s: float,
-        weight: float,
-        work_s: float,
-        left_tokens: float,
-        *,
-        plain: bool,
-    ) -> None:
-        super()._heed(slack_s, delay_s, already_s, weight, work_s, left_tokens, plain=plain)
-        self._delayed_members.join(slack_s + delay_s, weight, work_s, math.inf if plain else left_tokens)
+    def _heed_members(self) -> None:
+        for slack_s, delay_s, _, weight, work_s, left_tokens, plain in self._unheeded:
+            self._delayed_members.join(slack_s + delay_s, weight, work_s, math.inf if plain else left_tokens)
+        super()._heed_members()
 
     def _add_group(self, places: Rows, *, ordinary: bool) -> int:
         if ordinary:
@@ -117,6 +108,7 @@ class TimelyStep(TardinessStep):
         But they can wait for the end of a task that loses utility faster than a normal one. And they make no member
         late for the price.
         """
+        self._heed_members()
         builder, numbers = self._builder, self._numbers
         rows, weights, lefts = numbers.rows[places], numbers.weight[places], numbers.left_tokens[places]
         mixing_s = self._mean_mixing_s(places)
