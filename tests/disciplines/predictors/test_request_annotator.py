@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,25 +33,33 @@ LENGTHS = [50 * (1 + level) for level in LEVELS]
 ALL = (URGENCY, EXPECTED_TOKENS)
 
 
+@cache
 def classifier() -> TextClassifier:
     return TextClassifier.train(TEXTS, LEVELS, 5, embedder=HashEmbedder(128))
 
 
+@cache
+def three_classes() -> TextClassifier:
+    return TextClassifier.train(TEXTS[:12], [0, 1, 2] * 4, 3)
+
+
+@cache
+def length_buckets() -> LengthBucketPredictor:
+    return LengthBucketPredictor.train(TEXTS, LENGTHS, embedder=HashEmbedder(128))
+
+
 def predictors() -> PredictorFiles:
-    return PredictorFiles(
-        UrgencyPredictor(classifier()),
-        LengthBucketPredictor.train(TEXTS, LENGTHS, embedder=HashEmbedder(128)),
-    )
+    return PredictorFiles(UrgencyPredictor(classifier()), length_buckets())
 
 
 def files(folder: Path) -> dict[str, Path]:
     result = {name: folder / f"{name}.npz" for name in ("urgency", "lengths", "history", "three", "array")}
     classifier().save(result["urgency"])
-    LengthBucketPredictor.train(TEXTS, LENGTHS, embedder=HashEmbedder(128)).save(result["lengths"])
+    length_buckets().save(result["lengths"])
     history = HistoryPredictor()
     history.remember(None, 10, 20)
     history.save(result["history"])
-    TextClassifier.train(TEXTS[:12], [0, 1, 2] * 4, 3).save(result["three"])
+    three_classes().save(result["three"])
     write_predictor_arrays(result["array"], "something-else", {}, {"x": np.zeros(3)})
     return result
 
