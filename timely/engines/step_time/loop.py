@@ -99,14 +99,14 @@ def _loop_slopes_s(gaps: Sequence[tuple[float, ...]]) -> tuple[float, float]:
     the smaller slope counts, so what only some steps show is none.
     """
     table = np.array(gaps, dtype=np.float64).reshape(-1, 4)
-    known = [
+    has_slope = [
         np.count_nonzero(column - column.min(initial=math.inf) >= least) >= LEAST_STEPS
         for column, least in zip(table.T[1:3], LEAST_JOBS, strict=True)
     ]
-    if not any(known):
+    if not any(has_slope):
         return 0.0, 0.0
     columns = np.column_stack([np.ones(len(table)), table[:, 1:]])
-    columns[:, 1:3] *= known
+    columns[:, 1:3] *= has_slope
     halves = [_least_absolute_deviations(columns[half::2], table[half::2, 0]) for half in (0, 1)]
     member_s, waiting_s = np.min(halves, axis=0)[1:3].tolist()
     return member_s, waiting_s
