@@ -11,6 +11,7 @@ import pytest
 from timely.cli import serve
 from timely.cli.main import run_timely_command
 from timely.core.errors import InvalidInput
+from timely.core.files import STATE_DIR_VARIABLE
 from timely.server.listener import server_tls_files
 
 SERVE = ["serve", "--engine", "scripted", "--port", "0"]
@@ -50,7 +51,7 @@ def test_options_without_an_effect_are_refused(
 
 
 def test_an_empty_variable_names_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(serve.STATE_DIR_VARIABLE, "")
+    monkeypatch.setenv(STATE_DIR_VARIABLE, "")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert serve._cli_state_folder(None, 8000) == tmp_path / ".local/state/timely/server-8000"
 

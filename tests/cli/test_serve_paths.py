@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from timely.cli import serve
 from timely.cli.main import run_timely_command
+from timely.core.files import STATE_DIR_VARIABLE
 
 SERVE = ["serve", "--engine", "scripted", "--port", "0"]
 
@@ -38,7 +38,7 @@ def test_a_state_folder_that_cannot_be_used_is_refused(
     arguments = ["--state-dir", str(paths / name)]
     folder = str(paths / name)
     if by_variable:
-        monkeypatch.setenv(serve.STATE_DIR_VARIABLE, str(paths / name))
+        monkeypatch.setenv(STATE_DIR_VARIABLE, str(paths / name))
         arguments, folder = ["--port", "8000"], f"{folder}/server-8000"
     assert run_timely_command([*SERVE, *arguments]) == 2
     assert capsys.readouterr().err == f"timely: {folder}: cannot be used: Not a directory\n"

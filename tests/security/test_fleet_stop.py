@@ -17,6 +17,7 @@ from guarded import TOKENS, Guarded
 from timely.cli import serve
 from timely.client import StopOrder, TimelyClient
 from timely.core.errors import Conflict, NotAllowed
+from timely.core.files import STATE_DIR_VARIABLE
 from timely.engines.scripted import ScriptedEngine
 from timely.server.tasks import fleet_stop, robot_roster, stop_file, stop_followers, stop_service
 from timely.server.tasks.stop_file import SavedServerStop, ServerStopFile
@@ -667,7 +668,7 @@ def test_a_task_that_is_being_prepared_does_not_pass_a_stop(served: Fleet) -> No
 def test_each_port_has_a_state_folder_and_a_free_port_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(serve.STATE_DIR_VARIABLE, str(tmp_path))
+    monkeypatch.setenv(STATE_DIR_VARIABLE, str(tmp_path))
     assert serve._cli_state_folder(None, 8000) == tmp_path / "server-8000"
     assert serve._cli_state_folder(None, 0) is None
     assert serve._cli_state_folder(tmp_path / "own", 0) == tmp_path / "own"

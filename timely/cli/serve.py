@@ -19,7 +19,7 @@ import typer
 from timely.cli.terminal import JsonCliTerminal, Verbose, quiet_cli_terminal
 from timely.core.clock import SystemClock
 from timely.core.errors import InvalidInput, UnknownName, Unsupported, check_name
-from timely.core.files import check_folder_writable
+from timely.core.files import STATE_DIR_VARIABLE, check_folder_writable, default_state_folder
 from timely.core.http_url import check_http_url
 from timely.disciplines import registry
 from timely.disciplines.predictors.batching import Batching
@@ -33,10 +33,6 @@ ENGINES = ("vllm", "scripted")
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
-
-STATE_DIR_VARIABLE = "TIMELY_STATE_DIR"
-DEFAULT_STATE_DIR = "~/.local/state/timely"
-"""As for drivers."""
 
 HOST_NAME = re.compile(r"[\w-]{1,63}(\.[\w-]{1,63})*", re.ASCII)
 """As in the header ``Host``, without a port."""
@@ -344,15 +340,9 @@ def _cli_state_folder(folder: Path | None, port: int) -> Path | None:
     """
     if folder is None and port == 0:
         return None
-    named_folder = os.environ.get(STATE_DIR_VARIABLE)
-    is_named = folder is not None or bool(named_folder)
+    is_named = folder is not None or bool(os.environ.get(STATE_DIR_VARIABLE))
     if folder is None:
-        try:
-            folder = Path(named_folder or DEFAULT_STATE_DIR).expanduser() / f"server-{port}"
-        except RuntimeError as error:
-            raise InvalidInput(
-                f"the user has no home folder: name a folder ({error})", where="--state-dir"
-            ) from error
+        folder = default_state_folder("--state-dir") / f"server-{port}"
     if is_named:
         check_folder_writable(folder)
     return folder

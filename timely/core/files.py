@@ -19,6 +19,21 @@ DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 STDOUT = Path("-")
 """As the name of a file: standard output."""
 
+STATE_DIR_VARIABLE = "TIMELY_STATE_DIR"
+DEFAULT_STATE_DIR = "~/.local/state/timely"
+
+
+def default_state_folder(where: str = STATE_DIR_VARIABLE) -> Path:
+    """Where servers, drivers and bridges keep what they must know after a restart, unless a folder is named.
+
+    Raises:
+        InvalidInput: it would be in the home folder, and the user has none, as in some containers.
+    """
+    try:
+        return Path(os.environ.get(STATE_DIR_VARIABLE) or DEFAULT_STATE_DIR).expanduser()
+    except RuntimeError as error:
+        raise InvalidInput(f"the user has no home folder: name a folder ({error})", where=where) from error
+
 
 @contextmanager
 def replaced_file(path: Path) -> Iterator[Path]:

@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 from timely_robots import driver_store as driver_store_module
-from timely_robots.driver_parameters import STATE_DIR_VARIABLE, default_driver_state_dir
 from timely_robots.driver_store import DriverStore
 from timely_robots.ros.driver_settings import ros_driver_store
 
 from timely.cli import serve
 from timely.core.errors import InvalidInput
-from timely.core.files import core_write_file
+from timely.core.files import STATE_DIR_VARIABLE, core_write_file, default_state_folder
 
 WAIT_S = 20.0
 
@@ -29,7 +28,7 @@ def test_a_user_without_a_home_folder_must_name_one(monkeypatch: pytest.MonkeyPa
     monkeypatch.delenv(STATE_DIR_VARIABLE, raising=False)
     monkeypatch.setattr("pwd.getpwuid", refuse)
     with pytest.raises(InvalidInput, match=STATE_DIR_VARIABLE):
-        default_driver_state_dir()
+        default_state_folder()
     with pytest.raises(InvalidInput, match="--state-dir"):
         serve._cli_state_folder(None, 8000)
 

@@ -11,7 +11,6 @@ from rclpy.context import Context
 from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
 from timely_interfaces.msg import ErrorCode, RobotState
 from timely_robots.disk_thread import DriverDiskThread
-from timely_robots.driver_parameters import default_driver_state_dir
 from timely_robots.operators import RobotOperators
 from timely_robots.ros.lifecycle import ManagedRosNode
 from timely_robots.ros.realtime import mark_ros_stop_thread
@@ -19,6 +18,7 @@ from timely_robots.ros.realtime import mark_ros_stop_thread
 from timely.client import AsyncTimelyClient
 from timely.core.clock import SystemClock
 from timely.core.errors import EngineFailed, Overloaded, TimelyError
+from timely.core.files import default_state_folder
 from timely.core.json_log import log_fields, ros_task_log_fields
 from timely.core.traces import TraceExporter
 from timely_bridge.diagnostics import bridge_own_status, bridge_robot_status, bridge_server_status
@@ -286,7 +286,7 @@ class BridgeNode(ManagedRosNode):
         name = self.get_fully_qualified_name().replace("/", ".")
         try:
             return read_bridge_identity(
-                default_driver_state_dir() / "bridges" / f"{self.context.get_domain_id()}{name}"
+                default_state_folder() / "bridges" / f"{self.context.get_domain_id()}{name}"
             )
         except (OSError, TimelyError) as error:
             self.get_logger().warning(f"the bridge has no identity: {error}")

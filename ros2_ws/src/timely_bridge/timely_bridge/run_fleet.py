@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 from rclpy.lifecycle import TransitionCallbackReturn
-from timely_robots.driver_parameters import default_driver_state_dir
 from timely_robots.ros.discovery import end_ros_discovery
 from timely_robots.ros.driver_node import DriverNode
 from timely_robots.ros.json_log import add_ros_log_option, start_ros_json_log
@@ -34,6 +33,7 @@ from timely_robots.ros.spinner import RosSpinner, isolated_ros_context
 
 from timely.core.child_process import core_stop_event
 from timely.core.errors import EngineFailed, InvalidInput, TimelyError
+from timely.core.files import default_state_folder
 from timely_bridge.driver_processes import BridgeDriverProcesses, bridge_robot_class
 from timely_bridge.fleet import BridgeFleet, check_bridge_server_url, load_bridge_fleet
 from timely_bridge.interfaces import ClientFactory
@@ -170,7 +170,7 @@ def bridge_state_folder(fleet_file: str) -> Path:
     """The default folder of the bridge's stop and goals: each path of a fleet file has one."""
     path = Path(fleet_file).absolute()
     digest = hashlib.sha256(str(path).encode()).hexdigest()[:12]
-    return default_driver_state_dir() / "fleets" / f"{path.stem}-{digest}"
+    return default_state_folder() / "fleets" / f"{path.stem}-{digest}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,16 +1,12 @@
 """The ROS parameters that every driver has beside its robot's settings. Nothing here knows ROS 2."""
 
-import os
 from collections.abc import Collection, Iterable
-from pathlib import Path
 
 from timely.core import cpu_latency
-from timely.core.errors import InvalidInput, UnknownName
+from timely.core.errors import UnknownName
+from timely.core.files import DEFAULT_STATE_DIR, STATE_DIR_VARIABLE
 from timely_robots.operators import PRINCIPALS_VARIABLE
 from timely_robots.robot import Setting
-
-STATE_DIR_VARIABLE = "TIMELY_STATE_DIR"
-DEFAULT_STATE_DIR = "~/.local/state/timely"
 
 MANAGED_PARAMETERS = ("autostart", "use_sim_time", cpu_latency.PARAMETER)
 """Parameters of every node here."""
@@ -44,17 +40,3 @@ def check_ros_parameter_names(names: Iterable[str], declared: Collection[str], w
     for name in names:
         if "." not in name and name not in declared:
             raise UnknownName("parameter", name, declared, where=where)
-
-
-def default_driver_state_dir() -> Path:
-    """Where drivers and bridges keep what they must know after a restart, unless a parameter names a folder.
-
-    Raises:
-        InvalidInput: it would be in the home folder, and the user has none, as in some containers.
-    """
-    try:
-        return Path(os.environ.get(STATE_DIR_VARIABLE) or DEFAULT_STATE_DIR).expanduser()
-    except RuntimeError as error:
-        raise InvalidInput(
-            f"the user has no home folder: name a folder ({error})", where=STATE_DIR_VARIABLE
-        ) from error

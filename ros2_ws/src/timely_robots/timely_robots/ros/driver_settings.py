@@ -6,7 +6,8 @@ from typing import Any
 from rclpy.lifecycle import LifecycleNode
 
 from timely.core.errors import InvalidInput
-from timely_robots.driver_parameters import DRIVER_PARAMETERS, default_driver_state_dir
+from timely.core.files import default_state_folder
+from timely_robots.driver_parameters import DRIVER_PARAMETERS
 from timely_robots.driver_store import DriverStore, robot_store_path
 from timely_robots.robot import Robot
 from timely_robots.ros.rclpy_utils import describe_ros_parameter
@@ -55,5 +56,5 @@ def ros_driver_store(node: LifecycleNode, robot: Robot) -> DriverStore:
     """
     folder = str(node.get_parameter("state_dir").value)
     if not folder and not robot.simulated:
-        folder = str(default_driver_state_dir())
+        folder = str(default_state_folder())
     return DriverStore(robot_store_path(folder, node.get_namespace()) if folder else None)
