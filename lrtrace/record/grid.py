@@ -73,8 +73,7 @@ class _RecordGridRuns(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     do: Annotated[
-        list[Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]],
-        Field(min_length=1),
+        list[Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]], Field(min_length=1)
     ]
     points: Annotated[list[dict[str, Any]], Field(alias="with", min_length=1)] = [{}]
 

@@ -29,11 +29,7 @@ TOLERANCE = 0.1
 
 
 def measure_closed_loop(
-    seeds: Sequence[int],
-    *,
-    workload: str = "wid2",
-    duration_s: float = 300.0,
-    discipline: str = "timely",
+    seeds: Sequence[int], *, workload: str = "wid2", duration_s: float = 300.0, discipline: str = "timely"
 ) -> dict[str, Any]:
     """Mean waiting time a task (seconds, completion minus execution), over all tasks of all seeds.
 

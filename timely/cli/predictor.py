@@ -45,11 +45,7 @@ Seed = Annotated[int, typer.Option(min=0, help="Of the choice of texts held back
 
 @app.command("urgency")
 def predictor_urgency_command(
-    texts: Texts,
-    output: Target,
-    space: Space = "hash",
-    seed: Seed = 0,
-    json_file: JsonFile = None,
+    texts: Texts, output: Target, space: Space = "hash", seed: Seed = 0, json_file: JsonFile = None
 ) -> None:
     """Train urgency levels, 0 (most) to 4, from labelled texts. Serve with --predictor FILE.
 

@@ -114,10 +114,7 @@ class ChildProcess:
         return EngineFailed(f"the {self.name} {reason}: {self.quote() or 'no output'}", where=self._where)
 
     def wait_until(
-        self,
-        ready: Callable[[], bool],
-        timeout_s: float = START_S,
-        tick: Callable[[], None] = lambda: None,
+        self, ready: Callable[[], bool], timeout_s: float = START_S, tick: Callable[[], None] = lambda: None
     ) -> None:
         """Wait until ``ready`` is true; ``tick`` is called meanwhile.
 

@@ -68,8 +68,7 @@ class TraceExporter:
             exporter, self._ids = _otlp_trace_exporter(endpoint), _trace_id_generator()
         except ImportError as error:
             raise Unsupported(
-                f"traces need the extra trace (pip install 'timely-serving[trace]'): {error}",
-                where=where,
+                f"traces need the extra trace (pip install 'timely-serving[trace]'): {error}", where=where
             ) from error
         self._provider = TracerProvider(
             resource=Resource.create({"service.name": service}),

@@ -46,8 +46,7 @@ def _demo_head(engine: Mapping[str, Any], elapsed_s: float, total_s: float) -> l
     progress.add_column()
     progress.add_column(ratio=1)
     progress.add_row(
-        f"{elapsed_s:.0f} s of {total_s:.0f}",
-        ProgressBar(total=total_s, completed=min(elapsed_s, total_s)),
+        f"{elapsed_s:.0f} s of {total_s:.0f}", ProgressBar(total=total_s, completed=min(elapsed_s, total_s))
     )
     values = [
         Text.assemble("discipline ", (str(engine["discipline"]), "bold")),

@@ -25,6 +25,6 @@ setup(
             "stop = timely_ros_bench.commands:stop",
             "faults = timely_ros_bench.commands:faults",
             "soak = timely_ros_bench.commands:soak",
-        ],
+        ]
     },
 )

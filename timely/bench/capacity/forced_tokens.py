@@ -19,8 +19,7 @@ def bench_forced_tokens(tasks: Iterable[PlannedTask]) -> list[PlannedTask]:
     table = _read_forced_tokens()
     return [
         replace(
-            task,
-            plan=tuple(_with_forced_segment(table[task.skill_set], segment) for segment in task.plan),
+            task, plan=tuple(_with_forced_segment(table[task.skill_set], segment) for segment in task.plan)
         )
         if task.skill_set in table
         else task

@@ -197,12 +197,7 @@ def _public_chat_task(number: int, request: tuple[float, int, int]) -> PlannedTa
 def _workload_of(name: str) -> CapacityWorkload:
     base = COMPOSED[name]
     return CapacityWorkload(
-        name,
-        base.summary,
-        base.agents,
-        base.eps * (1 + base.max_tpe) / 2,
-        base.duration_s,
-        _composer(name),
+        name, base.summary, base.agents, base.eps * (1 + base.max_tpe) / 2, base.duration_s, _composer(name)
     )
 
 

@@ -116,9 +116,7 @@ class LiveBenchPredictor:
         tasks = settings.tasks(workload, repetition)
         # vLLM has a slot for each generation, and a parked one keeps it.
         options = replace(
-            settings.options(system),
-            admission_s=self.admission_s,
-            max_resident=self.profile.limits.max_batch,
+            settings.options(system), admission_s=self.admission_s, max_resident=self.profile.limits.max_batch
         )
         profile, speed, drift = self.profile, LearnedSpeed(), None
         if self._own and run.get("steps"):

@@ -27,12 +27,7 @@ PAPER_TASKS = frozenset(task.task.lower().rstrip(".!") for task in TASKS.values(
 
 
 def generate_cases(
-    skill_set: str,
-    split: Split,
-    seed: int,
-    *,
-    coin_share: float = 0.0,
-    coinable: tuple[str, ...] = (),
+    skill_set: str, split: Split, seed: int, *, coin_share: float = 0.0, coinable: tuple[str, ...] = ()
 ) -> Iterator[PlannerCase]:
     """Yield cases, no task twice, until there are no new ones. The same seed gives the same cases.
 

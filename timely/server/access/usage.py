@@ -119,10 +119,7 @@ class PrincipalUsage:
 
     @staticmethod
     def check_kv(
-        principal: Principal,
-        held_tokens: Callable[[], int],
-        tokens: int,
-        end_s: Callable[[], float | None],
+        principal: Principal, held_tokens: Callable[[], int], tokens: int, end_s: Callable[[], float | None]
     ) -> None:
         """Check that a principal may hold so much more KV cache.
 

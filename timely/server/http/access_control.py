@@ -14,11 +14,7 @@ from timely.core.json_log import LOG_FIELDS
 from timely.server.access.principals import LOCAL, Principal, PrincipalRegistry
 from timely.server.access.sessions import COOKIE, PrincipalSessions, session_cookie_name
 from timely.server.access.usage import PrincipalUsage
-from timely.server.problems import (
-    http_header_problem,
-    problem_details,
-    problem_from_error,
-)
+from timely.server.problems import http_header_problem, problem_details, problem_from_error
 from timely.server.tasks.recorder import TaskRecorder
 
 OPEN_PATHS = frozenset({"/health", "/healthz", "/livez", "/readyz", "/", "/v1/session"})

@@ -270,11 +270,7 @@ class _HttpOverLimit:
 
 def _http_problem_bytes(problem: Problem) -> bytes:
     body = problem.content().encode()
-    headers = {
-        "Content-Type": MEDIA_TYPE,
-        "Content-Length": len(body),
-        "Connection": "close",
-    }
+    headers = {"Content-Type": MEDIA_TYPE, "Content-Length": len(body), "Connection": "close"}
     lines = [f"HTTP/1.1 {problem.status} {HTTPStatus(problem.status).phrase}"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
     return "\r\n".join((*lines, "", "")).encode() + body

@@ -22,10 +22,7 @@ log = logging.getLogger(__name__)
 EVENT_STREAM = "text/event-stream"
 
 EVENTS: dict[int | str, dict[str, Any]] = {
-    200: {
-        "description": "Server-sent events",
-        "content": {EVENT_STREAM: {}},
-    }
+    200: {"description": "Server-sent events", "content": {EVENT_STREAM: {}}}
 }
 """The OpenAPI of a stream."""
 

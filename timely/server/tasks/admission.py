@@ -55,12 +55,7 @@ class TaskAdmission:
     """What is written of skill sets and profiles: the same for all tasks, and most of what a task costs."""
 
     async def prepare(
-        self,
-        task_id: str,
-        request: TaskRequest,
-        robot: TaskRobot,
-        principal: Principal,
-        arrival_s: float,
+        self, task_id: str, request: TaskRequest, robot: TaskRobot, principal: Principal, arrival_s: float
     ) -> tuple[Task, GenerationRequest]:
         """The task of a request, and its generation; a predicted urgency obeys the principal's claims, too.
 

@@ -14,14 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from timely.core.clock import AsyncClock, clock_timeout, wait_on_clock
-from timely.core.errors import (
-    Conflict,
-    EngineFailed,
-    InvalidInput,
-    NotAllowed,
-    Overloaded,
-    TimelyError,
-)
+from timely.core.errors import Conflict, EngineFailed, InvalidInput, NotAllowed, Overloaded, TimelyError
 from timely.core.job import Segment
 from timely.core.json_log import LOG_FIELDS
 from timely.core.reports import ExecutionReport

@@ -219,11 +219,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if not options.one_process:
                 folder = while_running.enter_context(tempfile.TemporaryDirectory(prefix="timely-fleet-"))
                 processes = BridgeDriverProcesses(
-                    fleet,
-                    Path(folder),
-                    domain_id=options.domain_id,
-                    ros_args=argv[at:],
-                    json_log=json_log,
+                    fleet, Path(folder), domain_id=options.domain_id, ros_args=argv[at:], json_log=json_log
                 )
             running = start_bridge_fleet(
                 fleet,

@@ -10,8 +10,7 @@ def check_robot_names(names: Collection[object], where: str) -> None:
     for name in names:
         if not (isinstance(name, str) and name.isidentifier() and name.isascii()):
             raise InvalidInput(
-                f"{str(name)[:140]!r} cannot be a ROS namespace: use letters, digits and _",
-                where=where,
+                f"{str(name)[:140]!r} cannot be a ROS namespace: use letters, digits and _", where=where
             )
     if len(set(names)) != len(names):
         raise InvalidInput("names a robot twice", where=where)

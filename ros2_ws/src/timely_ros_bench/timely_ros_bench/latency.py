@@ -25,11 +25,7 @@ FIRST_DOMAIN, LAST_DOMAIN = 1, 101
 
 
 def measure_ros_latency(
-    robots: int,
-    segments: int = SEGMENTS,
-    *,
-    seed: int = 0,
-    wake_latency_us: int = NO_LIMIT_US,
+    robots: int, segments: int = SEGMENTS, *, seed: int = 0, wake_latency_us: int = NO_LIMIT_US
 ) -> dict[str, float]:
     """One run: every robot executes one plan of so many segments, all of them at once.
 

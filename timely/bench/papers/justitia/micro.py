@@ -104,10 +104,7 @@ def paper_demands(evaluation: PaperEvaluation) -> Iterator[Claim]:
     queries = [
         r for _ in range(INSTANCES) for r in apps.paper_application("FV", rng).requests if r.after == (0,)
     ]
-    for part, title, requests in (
-        ("a", "summaries", summaries),
-        ("b", "queries", queries),
-    ):
+    for part, title, requests in (("a", "summaries", summaries), ("b", "queries", queries)):
         prompts, answers = [r.prompt_tokens for r in requests], [r.output_tokens for r in requests]
         plots.paper_cumulative_plot(
             evaluation.out / f"fig4{part}.png", f"Justitia Fig4{part}: {title}",
@@ -200,11 +197,7 @@ def _judge_paper_predictors() -> dict[str, Any]:
             times_s.append(time.perf_counter() - begin_s)
             relative.append(abs(cost - sample.cost) / sample.cost)
         errors[kind] = paper_mean(relative)
-    return {
-        "train_s": predictors.train_s,
-        "predict_ms": 1000.0 * float(np.median(times_s)),
-        "errors": errors,
-    }
+    return {"train_s": predictors.train_s, "predict_ms": 1000.0 * float(np.median(times_s)), "errors": errors}
 
 
 def paper_average_error(errors: Mapping[str, float]) -> float:

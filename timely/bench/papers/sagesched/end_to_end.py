@@ -9,12 +9,7 @@ from timely.bench.papers.sagesched import resources
 from timely.bench.papers.sagesched import setting as sage
 from timely.bench.papers.sagesched.setting import MAIN_RATE, ORDER, QWEN, Latency
 from timely.bench.papers.sagesched.workloads import DATASETS
-from timely.bench.papers.seed_statistics import (
-    Measured,
-    paper_mean,
-    paper_percent_lower,
-    paper_ratios,
-)
+from timely.bench.papers.seed_statistics import Measured, paper_mean, paper_percent_lower, paper_ratios
 
 SYNTHETIC = "requests are synthetic; SSJF, LTR and TRAIL receive predictions made from the truth"
 

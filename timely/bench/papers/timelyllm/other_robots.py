@@ -8,13 +8,7 @@ from timely.bench.papers import plots
 from timely.bench.papers.claims import CONTEXT, NOT_EXERCISED, Claim, PaperRule, paper_claim
 from timely.bench.papers.seed_statistics import Interval, paper_interval, paper_ratio_of_means
 from timely.bench.papers.timelyllm.report import PaperReport, paper_difference, paper_values_by_type
-from timely.bench.papers.timelyllm.runs import (
-    PROFILE,
-    PUD,
-    STREAM,
-    TIMELY,
-    VLLM,
-)
+from timely.bench.papers.timelyllm.runs import PROFILE, PUD, STREAM, TIMELY, VLLM
 from timely.engines.replay_types import PlannedSegment, PlannedTask
 from timely.engines.step_time.profile import load_step_profile
 

@@ -51,11 +51,7 @@ class Indy7Robot(Robot):
         for name, (x, y, z) in self._table.places.items():
             if not self.in_geofence(x, y, z):
                 raise MotionError(f"things: {name!r} is outside the geofence", ErrorCode.OUT_OF_LIMITS)
-        link = Indy7Link(
-            self.settings["host"],
-            float(self.settings["call_timeout_s"]),
-            self.clock,
-        )
+        link = Indy7Link(self.settings["host"], float(self.settings["call_timeout_s"]), self.clock)
         link.open(timeout_s)
         self._link = link
 

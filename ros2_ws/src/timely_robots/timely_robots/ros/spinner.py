@@ -87,12 +87,7 @@ class RosSpinner:
     """Spins nodes on a thread of its own until closed. A callback that raises is logged and does not end it."""
 
     def __init__(
-        self,
-        context: Context,
-        nodes: Iterable[Any] = (),
-        *,
-        name: str = "ros",
-        owns_context: bool = True,
+        self, context: Context, nodes: Iterable[Any] = (), *, name: str = "ros", owns_context: bool = True
     ) -> None:
         self.context = context
         self._owns_context = owns_context

@@ -12,12 +12,7 @@ from timely_interfaces.srv import ResetStop, StopFleet
 
 from timely.core.errors import EngineFailed
 from timely_ros_bench.faults.fleet_processes import RESERVE, FaultFleet
-from timely_ros_bench.faults.history import (
-    FaultHistory,
-    LeaseRecord,
-    TaskRecord,
-    judge_fault_history,
-)
+from timely_ros_bench.faults.history import FaultHistory, LeaseRecord, TaskRecord, judge_fault_history
 from timely_ros_bench.faults.judge import FaultObservedState, Violation, judge_ros_fault_holding
 from timely_ros_bench.faults.motions import (
     PLANS_APART,
