@@ -4,7 +4,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from timely_robots.ros.json_log import add_ros_log_option, start_ros_json_log
+from timely_robots.ros.json_log import parse_ros_program_arguments, start_ros_json_log
 from timely_robots.ros.realtime import realtime_ros_process
 from timely_robots.ros.spinner import RosSpinner, isolated_ros_context
 
@@ -17,17 +17,14 @@ SETTLE_S = 5.0
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run until interrupted; 2 on bad input."""
-    argv = list(sys.argv[1:] if arguments is None else arguments)
-    at = argv.index("--ros-args") if "--ros-args" in argv else len(argv)
     parser = argparse.ArgumentParser(
         prog="timely_bridge",
         usage="%(prog)s [-h] [--log-format {text,json}] [--ros-args ...]",
         description="The bridge alone as a ROS 2 node; `timely_fleet` starts it together with the drivers.",
     )
-    add_ros_log_option(parser)
-    if parser.parse_args(argv[:at]).log_format == "json":
+    options, ros_args = parse_ros_program_arguments(parser, arguments)
+    if options.log_format == "json":
         start_ros_json_log()
-    ros_args = argv[at:]
     stop = core_stop_event(with_parent=False)
     try:
         context = isolated_ros_context(args=ros_args)

@@ -26,7 +26,7 @@ from typing import Any
 from rclpy.lifecycle import TransitionCallbackReturn
 from timely_robots.ros.discovery import end_ros_discovery
 from timely_robots.ros.driver_node import DriverNode
-from timely_robots.ros.json_log import add_ros_log_option, start_ros_json_log
+from timely_robots.ros.json_log import parse_ros_program_arguments, start_ros_json_log
 from timely_robots.ros.realtime import realtime_ros_process
 from timely_robots.ros.shared_memory import clean_ros_shared_memory as clean_shared_memory
 from timely_robots.ros.spinner import RosSpinner, isolated_ros_context
@@ -175,8 +175,6 @@ def bridge_state_folder(fleet_file: str) -> Path:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run until interrupted; 0, 1 if something went wrong, 2 on bad input."""
-    argv = list(sys.argv[1:] if arguments is None else arguments)
-    at = argv.index("--ros-args") if "--ros-args" in argv else len(argv)
     parser = argparse.ArgumentParser(
         prog="timely_fleet", description=(__doc__ or "").split("\n", maxsplit=1)[0]
     )
@@ -196,8 +194,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         action="store_true",
         help="all drivers in this process, for more than about 30 robots",
     )
-    add_ros_log_option(parser)
-    options = parser.parse_args(argv[:at])
+    options, ros_args = parse_ros_program_arguments(parser, arguments)
     json_log = start_ros_json_log() if options.log_format == "json" else None
     stop = core_stop_event(with_parent=options.until_stdin_closes)
     clean_shared_memory()
@@ -219,12 +216,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if not options.one_process:
                 folder = while_running.enter_context(tempfile.TemporaryDirectory(prefix="timely-fleet-"))
                 processes = BridgeDriverProcesses(
-                    fleet, Path(folder), domain_id=options.domain_id, ros_args=argv[at:], json_log=json_log
+                    fleet, Path(folder), domain_id=options.domain_id, ros_args=ros_args, json_log=json_log
                 )
             running = start_bridge_fleet(
                 fleet,
                 domain_id=options.domain_id,
-                ros_args=argv[at:],
+                ros_args=ros_args,
                 recording=recording,
                 processes=processes,
                 stop=stop,

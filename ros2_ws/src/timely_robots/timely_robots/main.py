@@ -15,22 +15,19 @@ from timely_robots.registry import ROBOTS, robot_class
 from timely_robots.robot_names import check_robot_names
 from timely_robots.ros.discovery import end_ros_discovery
 from timely_robots.ros.driver_node import DriverNode
-from timely_robots.ros.json_log import add_ros_log_option, start_ros_json_log
+from timely_robots.ros.json_log import parse_ros_program_arguments, start_ros_json_log
 from timely_robots.ros.realtime import realtime_ros_process
 from timely_robots.ros.spinner import RosSpinner, isolated_ros_context
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run until interrupted; 0, or 2 on bad input."""
-    argv = list(sys.argv[1:] if arguments is None else arguments)
-    at = argv.index("--ros-args") if "--ros-args" in argv else len(argv)
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--kind", default="sim", help=f"one of: {', '.join(ROBOTS)}; or module:class")
     parser.add_argument("--robots", nargs="+", metavar="NAME", help="namespaces of the drivers")
-    add_ros_log_option(parser)
     # For a parent that makes objects of the other lines (``timely_fleet``).
     parser.add_argument("--print-text", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args(argv[:at])
+    options, ros_args = parse_ros_program_arguments(parser, arguments)
     if options.log_format == "json":
         start_ros_json_log(redirects=not options.print_text)
     stop = core_stop_event(with_parent=False)
@@ -39,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     robots = options.robots or [""]
     try:
         check_robot_names(options.robots or (), "--robots")
-        context = isolated_ros_context(args=argv[at:])
+        context = isolated_ros_context(args=ros_args)
         kind = robot_class(options.kind)
         for name in robots:
             drivers.append(DriverNode(kind(), namespace=name, context=context))

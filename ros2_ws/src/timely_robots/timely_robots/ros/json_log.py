@@ -2,7 +2,8 @@
 
 import argparse
 import os
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 
 from rclpy.impl.implementation_singleton import rclpy_implementation
 from rclpy.impl.logging_severity import LoggingSeverity
@@ -13,13 +14,23 @@ ROS_LOGGER_FIELDS: dict[str, Mapping[str, str | int]] = {}
 """Name of a node's logger -> what each of its lines has."""
 
 
-def add_ros_log_option(parser: argparse.ArgumentParser) -> None:
+def parse_ros_program_arguments(
+    parser: argparse.ArgumentParser, arguments: Sequence[str] | None
+) -> tuple[argparse.Namespace, list[str]]:
+    """The program's options with ``--log-format``, and the arguments of ROS 2, which begin with ``--ros-args``.
+
+    Args:
+        arguments: None takes those of the command line.
+    """
+    argv = list(sys.argv[1:] if arguments is None else arguments)
+    at = argv.index("--ros-args") if "--ros-args" in argv else len(argv)
     parser.add_argument(
         "--log-format",
         choices=("text", "json"),
         default="text",
         help="json: every line is a JSON object on standard error, with robot, task and trace; default text",
     )
+    return parser.parse_args(argv[:at]), argv[at:]
 
 
 def start_ros_json_log(*, redirects: bool = True) -> JsonLogOutput:
