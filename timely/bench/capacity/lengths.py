@@ -1,10 +1,13 @@
 """Lengths and arrivals of made-up requests, drawn like those of public traces that are not shipped."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+
+from timely.engines.replay_types import PlannedSegment, PlannedTask
 
 MAX_PROMPT_TOKENS, MAX_ANSWER_TOKENS = 8192, 1000
 """Longer prompts are left out or cut, as a server with this context length does; longer answers are cut."""
@@ -42,6 +45,13 @@ CODE = CapacityLengthDistribution((1095.0, 1.36), (16.3, 0.847))
 def clip_lengths(prompt: int, answer: int) -> tuple[int, int]:
     """Both lengths, at least one token and at most what a server accepts."""
     return min(MAX_PROMPT_TOKENS, max(1, prompt)), min(MAX_ANSWER_TOKENS, max(1, answer))
+
+
+def capacity_request(name: str, arrival_s: float, lengths: Sequence[int], **fields: Any) -> PlannedTask:
+    """A request of so many tokens of prompt and answer, in one piece; ``fields`` are others of ``PlannedTask``."""
+    prompt, answer = lengths
+    plan = (PlannedSegment("", answer, 0.0),)
+    return PlannedTask(name, arrival_s, plan, prompt, max_tokens=MAX_ANSWER_TOKENS, **fields)
 
 
 def poisson_arrivals(draw: np.random.Generator, rate: float, seconds: float) -> Iterator[float]:

@@ -20,6 +20,7 @@ from timely.bench.capacity.lengths import (
     CONVERSATION,
     MAX_ANSWER_TOKENS,
     CapacityLengthDistribution,
+    capacity_request,
     poisson_arrivals,
 )
 from timely.core.hints import RequestHints
@@ -175,12 +176,8 @@ def _chat_utility(ert_s: float) -> TimeUtility:
 def _chat_task(
     name: str, arrival_s: float, lengths: tuple[int, int], ert_s: float, pace_s: float
 ) -> PlannedTask:
-    prompt, answer = lengths
-    return PlannedTask(
-        name, arrival_s, (PlannedSegment("", answer, 0.0),), prompt,
-        hints=RequestHints(utility=_chat_utility(ert_s), pace_s=pace_s),
-        max_tokens=MAX_ANSWER_TOKENS, plain=True,
-    )  # fmt: skip
+    hints = RequestHints(utility=_chat_utility(ert_s), pace_s=pace_s)
+    return capacity_request(name, arrival_s, lengths, hints=hints, plain=True)
 
 
 def _whole_answer_task(
@@ -193,9 +190,7 @@ def _whole_answer_task(
     app_requests: int | None = None,
     after: tuple[str, ...] = (),
 ) -> PlannedTask:
-    prompt, answer = lengths
-    return PlannedTask(
-        name, arrival_s, (PlannedSegment("", answer, 0.0),), prompt,
-        hints=RequestHints(utility=_chat_utility(ert_s), app=app, app_requests=app_requests),
-        segment_bound=MAX_ANSWER_TOKENS, max_tokens=MAX_ANSWER_TOKENS, after=after, whole_answer=True,
-    )  # fmt: skip
+    hints = RequestHints(utility=_chat_utility(ert_s), app=app, app_requests=app_requests)
+    return capacity_request(
+        name, arrival_s, lengths, hints=hints, segment_bound=MAX_ANSWER_TOKENS, after=after, whole_answer=True
+    )

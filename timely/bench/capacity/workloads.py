@@ -18,14 +18,14 @@ from lrtrace.importers.public_traces import PublicTraceImport
 from timely.bench.capacity import rival_workloads as rival
 from timely.bench.capacity.lengths import (
     CONVERSATION,
-    MAX_ANSWER_TOKENS,
     MAX_PROMPT_TOKENS,
+    capacity_request,
     clip_lengths,
     poisson_arrivals,
 )
 from timely.bench.capacity.made_up_traces import TRACE_LIKENESSES
 from timely.core.errors import check_name
-from timely.engines.replay_types import PlannedSegment, PlannedTask
+from timely.engines.replay_types import PlannedTask
 from timely.replay.trace import replay_task_from_job
 
 POINT_TASKS, QUICK_POINT_TASKS = 1200, 500
@@ -108,7 +108,10 @@ def capacity_tasks(
             requests = public_capacity_requests(name, data, seed, seconds)
         else:
             requests = made_up_requests(seed, seconds)
-        tasks += [_public_chat_task(number, request) for number, request in enumerate(requests)]
+        tasks += [
+            capacity_request(f"chat-{number}", arrival_s, lengths, plain=True)
+            for number, (arrival_s, *lengths) in enumerate(requests)
+        ]
     return sorted(tasks, key=lambda task: task.arrival_s)
 
 
@@ -186,12 +189,6 @@ def _read_public_rows(source: str, path: str) -> Requests:
         for job in PublicTraceImport(source, path).jobs
         if job.prompt_tokens <= MAX_PROMPT_TOKENS
     ]
-
-
-def _public_chat_task(number: int, request: tuple[float, int, int]) -> PlannedTask:
-    arrival_s, prompt, answer = request
-    plan = (PlannedSegment("", answer, 0.0),)
-    return PlannedTask(f"chat-{number}", arrival_s, plan, prompt, plain=True, max_tokens=MAX_ANSWER_TOKENS)
 
 
 def _workload_of(name: str) -> CapacityWorkload:

@@ -23,11 +23,10 @@ from timely.bench.papers.laps_sd.setting import (
     SPAN_S,
     VARIATION_REQUESTS,
     laps_paper_latency_s,
+    laps_paper_task,
     make_paper_discipline,
 )
 from timely.bench.papers.real_inputs import paper_dialogues
-from timely.core.hints import RequestHints
-from timely.engines.replay_types import PlannedSegment, PlannedTask
 
 TOKEN = re.compile(r"\w+|[^\w\s]")
 GRAM = 2
@@ -83,12 +82,9 @@ def measure_paper_texts(data: str, system: str, seed: int) -> float:
     ]
     arrivals_s = np.sort(rng.uniform(0.0, SPAN_S, VARIATION_REQUESTS))
     tasks = [
-        PlannedTask(
-            job=number, arrival_s=float(arrivals_s[number]), plan=(PlannedSegment("", tokens, 0.0),),
-            prompt_tokens=prompt, acceptance=rate, max_tokens=4000,
-            hints=RequestHints(
-                expected_tokens=max(1.0, tokens * math.exp(1.25 * LENGTH_ERROR * rng.standard_normal()))
-            ),
+        laps_paper_task(
+            number, float(arrivals_s[number]), prompt, tokens, rate,
+            tokens * math.exp(1.25 * LENGTH_ERROR * rng.standard_normal()),
         )
         for number, (prompt, tokens, rate) in enumerate(samples)
     ]  # fmt: skip

@@ -155,18 +155,20 @@ def paper_workload(
         acceptance = float(rng.beta(dataset.acceptance * weight, (1.0 - dataset.acceptance) * weight))
         # sqrt(pi / 2): the mean of a normal's absolute value is that much less than its deviation.
         wrong = math.exp(length_error * math.sqrt(math.pi / 2) * rng.standard_normal())
-        tasks.append(
-            PlannedTask(
-                job=number,
-                arrival_s=float(arrivals[number]),
-                plan=(PlannedSegment("", tokens, 0.0),),
-                prompt_tokens=int(np.clip(rng.lognormal(math.log(dataset.prompt) - 0.125, 0.5), 5, 2000)),
-                acceptance=acceptance,
-                hints=RequestHints(expected_tokens=max(1.0, tokens * wrong)),
-                max_tokens=4000,
-            )
-        )
+        prompt = int(np.clip(rng.lognormal(math.log(dataset.prompt) - 0.125, 0.5), 5, 2000))
+        arrival_s = float(arrivals[number])
+        tasks.append(laps_paper_task(number, arrival_s, prompt, tokens, acceptance, tokens * wrong))
     return tasks
+
+
+def laps_paper_task(
+    number: int, arrival_s: float, prompt: int, output: int, acceptance: float, expected: float
+) -> PlannedTask:
+    """A request; ``prompt``, ``output`` and the ``expected`` output are tokens."""
+    return PlannedTask(
+        number, arrival_s, (PlannedSegment("", output, 0.0),), prompt, acceptance=acceptance,
+        hints=RequestHints(expected_tokens=max(1.0, expected)), max_tokens=4000,
+    )  # fmt: skip
 
 
 def make_paper_discipline(
@@ -236,15 +238,7 @@ SHOWN_TOKENS = 400
 def measure_paper_alone_s(tokens: int, seed: int) -> float:
     """Inference time of a request of CP's kind on an idle machine, seconds."""
     dataset = DATASETS["CP"]
-    task = PlannedTask(
-        job=0,
-        arrival_s=0.0,
-        plan=(PlannedSegment("", tokens, 0.0),),
-        prompt_tokens=dataset.prompt,
-        acceptance=dataset.acceptance,
-        hints=RequestHints(expected_tokens=float(tokens)),
-        max_tokens=4000,
-    )
+    task = laps_paper_task(0, 0.0, dataset.prompt, tokens, dataset.acceptance, float(tokens))
     return laps_paper_latency_s([task], Fcfs(), seed)
 
 
