@@ -312,12 +312,8 @@ def make_venv(env: Environment) -> None:
 
 def install_uv(env: Environment) -> None:
     version = pinned_version(env.lock, "uv")
-    if env.uv.exists():
-        answer = subprocess.run(
-            [str(env.uv), "--version"], stdout=subprocess.PIPE, text=True, timeout=60, check=False
-        )
-        if answer.stdout.split()[1:2] == [version]:
-            return
+    if env.uv.exists() and answer_of(str(env.uv), "--version", check=False).split()[1:2] == [version]:
+        return
     env.run([env.python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", f"uv=={version}"])
 
 
@@ -447,6 +443,13 @@ def lock() -> None:
 # --- What it needs to know -------------------------------------------------------------------------------------------
 
 
+def answer_of(*command: str, check: bool = True) -> str:
+    """What a short command writes to standard output."""
+    return subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=60, check=check
+    ).stdout
+
+
 def package_source(env: Environment) -> dict[str, str]:
     """Where uv finds packages: what pip is configured to use, then ``TIMELY_EXTRA_INDEX``.
 
@@ -454,16 +457,8 @@ def package_source(env: Environment) -> dict[str, str]:
     torch is not in the ordinary index. Unless a folder of wheels or an extra index has it, uv fetches it from
     PyTorch's own index.
     """
-    listing = subprocess.run(
-        [str(env.python), "-m", "pip", "config", "list"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        timeout=60,
-        check=False,
-    )
     settings: dict[str, str] = {}
-    for line in listing.stdout.splitlines():
+    for line in answer_of(str(env.python), "-m", "pip", "config", "list", check=False).splitlines():
         name, sign, value = line.partition("=")
         if not sign:
             continue
@@ -507,10 +502,7 @@ def absent_packages() -> list[tuple[str, str]]:
         lacking += [("python3-venv", "Python 3.11 or newer with venv"), ("python3-dev", "Python's headers")]
     else:
         header = "import sysconfig; print(sysconfig.get_path('include'))"
-        include = subprocess.run(
-            [base, "-c", header], stdout=subprocess.PIPE, text=True, timeout=60, check=True
-        )
-        if not Path(include.stdout.strip(), "Python.h").exists():
+        if not Path(answer_of(base, "-c", header).strip(), "Python.h").exists():
             lacking.append(("python3-dev", "Python's headers"))
     if not ctypes.util.find_library("numa"):
         lacking.append(("libnuma1", "libnuma, which vLLM's CPU build loads"))
@@ -542,17 +534,10 @@ def find_python() -> str:
 def python_version(path: str) -> tuple[int, int] | None:
     """Major and minor version of a Python that can make environments; None if it cannot."""
     try:
-        answer = subprocess.run(
-            [path, "-c", "import ensurepip, sys, venv; print(*sys.version_info[:2])"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            timeout=60,
-            check=True,
-        )
+        answer = answer_of(path, "-c", "import ensurepip, sys, venv; print(*sys.version_info[:2])")
     except (OSError, subprocess.SubprocessError):
         return None
-    match = re.fullmatch(r"(\d+) (\d+)\s*", answer.stdout)
+    match = re.fullmatch(r"(\d+) (\d+)\s*", answer)
     return (int(match[1]), int(match[2])) if match else None
 
 
