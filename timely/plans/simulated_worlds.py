@@ -105,7 +105,7 @@ class SimulatedDroneWorld:
 
     def _answer(self, invocation: Invocation) -> Plain:
         """The value of a skill that returns one."""
-        skill, text = invocation.skill, _simulated_world_name(invocation.args[0])
+        skill, text = invocation.skill, plain_thing_name(invocation.args[0])
         if skill == "is_visible":
             return any(thing.name == text and self._sees(thing) for thing in self.things)
         if skill == "scan":
@@ -165,7 +165,7 @@ class SimulatedDroneWorld:
         return None
 
     def _in_view(self, name: Plain) -> Thing:
-        text = _simulated_world_name(name)
+        text = plain_thing_name(name)
         for thing in self.things:
             if thing.name == text and self._sees(thing):
                 return thing
@@ -221,7 +221,7 @@ class SimulatedArmWorld:
 
     def do(self, invocation: Invocation) -> Plain:
         self.skills.append(invocation.skill)
-        name = _simulated_world_name(invocation.args[0]) if invocation.args else ""
+        name = plain_thing_name(invocation.args[0]) if invocation.args else ""
         if invocation.skill not in ("say", "look"):
             self.moves += 1
             self.at_home = invocation.skill == "home"
@@ -281,7 +281,7 @@ class SimulatedArmWorld:
         self.holding = None
 
 
-def _simulated_world_name(value: Plain) -> str:
+def plain_thing_name(value: object) -> str:
     """A name without the position that TypeFly may write behind it (``chair[0.6]``)."""
     return str(value).partition("[")[0].strip().lower()
 

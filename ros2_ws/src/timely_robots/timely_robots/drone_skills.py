@@ -3,11 +3,11 @@
 import math
 from collections.abc import Callable, Mapping
 
+from timely.plans.simulated_worlds import plain_thing_name
 from timely_robots.detector import Detector, DronePose, Sighting, make_robot_detector
 from timely_robots.error_codes import ErrorCode
 from timely_robots.robot import Robot, Setting
 from timely_robots.segments import Motion, MotionError, SkillCall, SkillValue
-from timely_robots.things import robot_thing_name
 
 LEG_M = (0.2, 5.0)
 STAND_OFF_M = 0.6
@@ -78,7 +78,7 @@ class DroneRobot(Robot):
             case "is_visible":
                 return self._find_sighting(target) is not None
             case "scan":
-                name = robot_thing_name(target)
+                name = plain_thing_name(target)
                 return self._look_around(lambda sighting: sighting.name == name, motion) is not None
             case "scan_abstract":
                 return self._scan_abstract(target, motion)
@@ -98,13 +98,13 @@ class DroneRobot(Robot):
         return ", ".join(sighting.name for sighting in self._view()) or "nothing"
 
     def _find_sighting(self, name: object) -> Sighting | None:
-        label = robot_thing_name(name)
+        label = plain_thing_name(name)
         return next((sighting for sighting in self._view() if sighting.name == label), None)
 
     def _require_sighting(self, name: object) -> Sighting:
         sighting = self._find_sighting(name)
         if sighting is None:
-            raise MotionError(f"{robot_thing_name(name)!r} is not in sight", ErrorCode.MOTION_FAILED)
+            raise MotionError(f"{plain_thing_name(name)!r} is not in sight", ErrorCode.MOTION_FAILED)
         return sighting
 
     def _look_around(self, matches: Callable[[Sighting], bool], motion: Motion) -> Sighting | None:

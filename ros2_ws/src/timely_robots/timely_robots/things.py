@@ -1,14 +1,10 @@
-"""Names of things in plans, and their places in the settings of robots."""
+"""Places of things in the settings of robots."""
 
 import math
 
+from timely.plans.simulated_worlds import plain_thing_name
 from timely_robots.error_codes import ErrorCode
 from timely_robots.segments import MotionError
-
-
-def robot_thing_name(value: object) -> str:
-    """A name without the position that TypeFly may write behind it (``chair[0.6]``)."""
-    return str(value).partition("[")[0].strip().lower()
 
 
 def read_robot_place(setting: str, text: str, axes: str = "x,y,z") -> tuple[str, tuple[float, ...]]:
@@ -24,4 +20,4 @@ def read_robot_place(setting: str, text: str, axes: str = "x,y,z") -> tuple[str,
         place = ()
     if not name.strip() or len(place) != axes.count(",") + 1 or not all(map(math.isfinite, place)):
         raise MotionError(f"{setting}: {text!r} is not name:{axes}", ErrorCode.INVALID_INPUT)
-    return robot_thing_name(name), place
+    return plain_thing_name(name), place

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable
 
+from timely.plans.simulated_worlds import plain_thing_name
 from timely_robots.error_codes import ErrorCode
 from timely_robots.segments import MotionError
-from timely_robots.things import read_robot_place, robot_thing_name
+from timely_robots.things import read_robot_place
 
 Spot = tuple[float, float, float]
 
@@ -28,7 +29,7 @@ class Indy7Table:
 
     def place(self, name: str) -> Spot:
         """The place of a thing; raises MotionError if it is unknown."""
-        spot = self.places.get(robot_thing_name(name))
+        spot = self.places.get(plain_thing_name(name))
         if spot is None:
             places = ", ".join(sorted(self.places)) or "nothing"
             raise MotionError(f"the place of {name!r} is unknown; known: {places}", ErrorCode.MOTION_FAILED)
@@ -43,11 +44,11 @@ class Indy7Table:
         """Raises MotionError if the gripper is empty, or would put something on itself."""
         if not self.holding:
             raise MotionError(f"cannot put anything on {name!r}: it holds nothing", ErrorCode.MOTION_FAILED)
-        if robot_thing_name(name) == self.holding:
+        if plain_thing_name(name) == self.holding:
             raise MotionError(f"cannot put {name!r} on itself", ErrorCode.MOTION_FAILED)
 
     def take(self, name: str) -> None:
-        self.holding = robot_thing_name(name)
+        self.holding = plain_thing_name(name)
 
     def put(self, spot: Spot) -> None:
         """What the gripper held is here now."""

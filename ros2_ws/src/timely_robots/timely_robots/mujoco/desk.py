@@ -3,11 +3,11 @@
 import math
 from collections.abc import Callable, Iterable, Mapping
 
+from timely.plans.simulated_worlds import plain_thing_name
 from timely_robots.error_codes import ErrorCode
 from timely_robots.mujoco.arm import MujocoArm, mujoco_arm_joints_for
 from timely_robots.mujoco.models import CUBE_M, HOME, Spot
 from timely_robots.segments import Motion, MotionError, SkillCall, SkillValue
-from timely_robots.things import robot_thing_name
 
 ABOVE_M = 0.10
 LET_GO_M = 0.004
@@ -50,7 +50,7 @@ class MujocoDesk:
         self._speed = joint_speed
 
     def perform(self, call: SkillCall, motion: Motion) -> SkillValue:
-        name = robot_thing_name(call.args[0]) if call.args else ""
+        name = plain_thing_name(call.args[0]) if call.args else ""
         match call.skill:
             case "home":
                 self._move(lambda: self._arm.move_joints(HOME, self._speed), motion)

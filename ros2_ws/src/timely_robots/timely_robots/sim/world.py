@@ -3,11 +3,12 @@
 import math
 from collections.abc import Callable, Sequence
 
+from timely.plans.simulated_worlds import plain_thing_name
 from timely_robots.detector import DronePose
 from timely_robots.drone_skills import STRAIGHT
 from timely_robots.error_codes import ErrorCode
 from timely_robots.segments import MotionError, SkillCall, SkillValue
-from timely_robots.things import read_robot_place, robot_thing_name
+from timely_robots.things import read_robot_place
 
 SEEN_AT_M = 1.5
 """Every thing in the scene is this far away."""
@@ -29,7 +30,7 @@ class SimWorld:
     """
 
     def __init__(self, things: Sequence[str] = ()) -> None:
-        self.things = {robot_thing_name(thing.partition(":")[0]) for thing in things}
+        self.things = {plain_thing_name(thing.partition(":")[0]) for thing in things}
         self._obstacles = [read_robot_place("things", thing)[1] for thing in things if ":" in thing]
         self.anything = not self.things
         self.position = [0.0, 0.0, 0.0]
@@ -39,7 +40,7 @@ class SimWorld:
         """What ``log`` and ``say`` said, newest last, bounded."""
 
     def has(self, thing: object) -> bool:
-        return self.anything or robot_thing_name(thing) in self.things
+        return self.anything or plain_thing_name(thing) in self.things
 
     def before(self, call: SkillCall) -> None:
         """Raise MotionError for what an arm's driver refuses, too.
@@ -57,7 +58,7 @@ class SimWorld:
             raise MotionError(
                 f"cannot put anything on {target!r}: the hand holds nothing", ErrorCode.MOTION_FAILED
             )
-        if call.skill in _PUTS and robot_thing_name(target) == robot_thing_name(self.holding):
+        if call.skill in _PUTS and plain_thing_name(target) == plain_thing_name(self.holding):
             raise MotionError(f"cannot put {target!r} on itself", ErrorCode.MOTION_FAILED)
 
     def apply(self, call: SkillCall, share: float = 1.0) -> None:
