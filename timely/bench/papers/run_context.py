@@ -10,10 +10,6 @@ from timely.bench.checkpoints import Arguments, BenchCheckpoints, Measurement
 Say = Callable[[str], None]
 
 
-def _drop_paper_line(line: str) -> None:
-    """Drops the line."""
-
-
 @dataclass(frozen=True, slots=True)
 class PaperEvaluation:
     """Each paper's ``run`` takes one and returns its claims.
@@ -31,7 +27,7 @@ class PaperEvaluation:
 
     seeds: Sequence[int]
     out: Path
-    say: Say = _drop_paper_line
+    say: Say = lambda line: None
     checkpoints: BenchCheckpoints = field(default_factory=BenchCheckpoints)
     data: Path | None = None
 
