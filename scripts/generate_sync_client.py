@@ -15,7 +15,7 @@ WORDS = {
     r"async (def|for|with) ": r"\1 ",
     r"\bawait ": "",
     r"\bAwaitable\[None\]": "None",
-    r"\bAwaitable, ": "",
+    r"\bCoroutine\[Any, Any, (\S+)\]\]": r"\1]",
     r"\bimport asyncio\b": "import time",
     r"\basyncio\.sleep\b": "time.sleep",
     r"\bAsyncBaseTransport\b": "BaseTransport",
@@ -37,7 +37,7 @@ def synchronous(source: str) -> str:
         source = re.sub(pattern, replacement, source)
     head, _, body = source.partition("\n")
     note = "# Written by scripts/generate_sync_client.py: change the module of the asyncio client instead.\n"
-    return _ruff(["check", "--select", "I", "--fix"], _ruff(["format"], f"{note}{head}\n{body}"))
+    return _ruff(["check", "--select", "F401,I", "--fix"], _ruff(["format"], f"{note}{head}\n{body}"))
 
 
 def _ruff(arguments: list[str], source: str) -> str:

@@ -2,9 +2,9 @@
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Self
 
 import httpx
 
@@ -12,13 +12,11 @@ from timely.client.async_connection import AsyncClientConnection
 from timely.client.async_stop import AsyncClientStopStream
 from timely.client.async_stream import AsyncTaskStream
 from timely.client.endpoints import AsyncAnswer, ClientEndpoints
-from timely.client.events import ClientPlanState
 from timely.client.pool import client_pool_options
-from timely.client.protocol import ReplanFields, Utility, client_task_body
 from timely.core.clock import Clock, SystemClock
 
 
-class AsyncTimelyClient(ClientEndpoints[AsyncAnswer]):
+class AsyncTimelyClient(ClientEndpoints[AsyncAnswer, Coroutine[Any, Any, AsyncTaskStream]]):
     """Talks to one server; may be shared by the tasks of one loop.
 
     Args:
@@ -39,6 +37,7 @@ class AsyncTimelyClient(ClientEndpoints[AsyncAnswer]):
     """
 
     _connection: AsyncClientConnection
+    _stream = AsyncTaskStream
 
     def __init__(
         self,
@@ -72,98 +71,6 @@ class AsyncTimelyClient(ClientEndpoints[AsyncAnswer]):
     async def close(self) -> None:
         """Close all connections; the server cancels unread plans after a few seconds."""
         await self._connection.close()
-
-    # ------------------------------------------------------------------ plans
-
-    async def submit(
-        self,
-        task: str,
-        *,
-        skill_set: str,
-        robot: str | None = None,
-        scene: str = "",
-        history: str = "",
-        utility: Utility = "normal",
-        agent: str | None = None,
-        app: str | None = None,
-        urgency: int | None = None,
-        deadline_s: float | None = None,
-        max_tokens: int | None = None,
-        network_s: float | None = None,
-        wait_s: float = 0.0,
-        **options: Any,
-    ) -> AsyncTaskStream:
-        """Request a plan; returns as soon as the server has accepted the task.
-
-        Args:
-            task: what the robot is to do, in words; ``scene``: what it sees; ``history``: what a re-plan follows.
-            skill_set, robot: names on the server; the skill set may have a robot of its own.
-            utility: how the value of the answer falls with time.
-            agent: name of the robot; urgency: 0 (most) to 4; app: the LLM application of the request.
-            deadline_s: the server gives up after so long, seconds.
-            network_s: one-way delay between server and robot, seconds.
-            wait_s: longest wait for capacity, seconds. A refused request is repeated at the time that the refusal
-                names, or not at all.
-            options: further fields of ``POST /v1/tasks`` (``priority``, ``temperature``, ``seed``).
-
-        Raises:
-            InvalidInput: unusable or unknown. TooLarge: refused. EngineFailed: no server, no engine.
-            Overloaded: refused for want of capacity; ``eta_s`` says when the task would be served.
-        """
-        body = client_task_body(
-            self.agent if agent is None else agent, utility=utility, robot=robot, scene=scene, history=history,
-            app=app, urgency=urgency,
-        )  # fmt: skip
-        # An empty text is the server's to refuse here: another id or no task would hide the mistake.
-        options |= {"deadline_s": deadline_s, "max_tokens": max_tokens, "network_s": network_s}
-        options |= {"task": task, "skill_set": skill_set}
-        body |= {name: value for name, value in options.items() if value is not None}
-        stream = AsyncTaskStream.of_body(self._connection, body)
-        return await stream.submit(body, wait_s=wait_s)
-
-    async def replan(
-        self,
-        task_id: str,
-        reason: str = "",
-        *,
-        agent: str | None = None,
-        token: str | None = None,
-        wait_s: float = 0.0,
-        **changes: Unpack[ReplanFields],
-    ) -> AsyncTaskStream:
-        """Give up the rest of a plan and request another whose prompt has the old plan and its execution.
-
-        Args:
-            reason: why, in words; by default what the robot reported when it failed.
-            agent: name of the robot; token: the task's, as for ``report``.
-            wait_s: longest wait for capacity, seconds, as for ``submit``.
-            changes: what the new plan's request has of its own.
-
-        Raises:
-            UnknownName: no such task. NotAllowed: it belongs to another program.
-            Conflict: it was re-planned before, or ``id`` is in use. Others: as ``submit``.
-        """
-        stream = AsyncTaskStream(self._connection, task_id, self.agent if agent is None else agent, token)
-        return await stream.replan(reason, wait_s=wait_s, **changes)
-
-    async def resume(
-        self, task_id: str, *, token: str | None = None, agent: str | None = None, after: int = 0
-    ) -> AsyncTaskStream:
-        """Follow a task again, for example after a restart of this program.
-
-        Args:
-            after: id of the last event that was read; 0 starts from the beginning.
-
-        Raises:
-            UnknownName: the server has no such task (any more). EngineFailed: no server.
-        """
-        state = ClientPlanState(after=after, next_index=None if after else 0)
-        stream = AsyncTaskStream(
-            self._connection, task_id, self.agent if agent is None else agent, token, state
-        )
-        return await stream.resume()
-
-    # ------------------------------------------------------------------ the server
 
     async def remove_stop_robots(self, agents: Iterable[str]) -> list[str]:
         """Stops no longer expect these robots, which are out of service; returns those that were expected.

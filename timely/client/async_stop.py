@@ -1,33 +1,21 @@
 """The stop of all robots, as a bridge follows it."""
 
-import math
-from collections.abc import Sequence
 from typing import Self
 
 import httpx
 
 from timely.client.async_connection import AsyncClientConnection, AsyncClientEventResponse
-from timely.client.events import StopOrder, client_stop_order
-from timely.client.protocol import LONGEST_RECONNECT_S, ClientBackoff
+from timely.client.endpoints import ClientStopOrders
+from timely.client.events import StopOrder
+from timely.client.protocol import LONGEST_RECONNECT_S
 from timely.core.errors import EngineFailed, Overloaded
 
 
-class AsyncClientStopStream:
-    """Iterate for ``StopOrder``; it ends only with ``close``.
+class AsyncClientStopStream(ClientStopOrders):
+    """Iterate for ``StopOrder``; it ends only with ``close``."""
 
-    Attributes:
-        connected: the event stream is open. A bridge may show that the server cannot reach it.
-    """
-
-    def __init__(self, connection: AsyncClientConnection, agents: Sequence[str], bridge: str = "") -> None:
-        self.connected = False
-        self._connection = connection
-        self._agents = agents
-        params = {"agent": list(agents)} | ({"bridge": [bridge]} if bridge else {})
-        self._url = str(httpx.URL("/v1/stop/events", params=params))
-        self._events: AsyncClientEventResponse | None = None
-        self._backoff = ClientBackoff(math.inf, " ".join(agents), connection.backoffs)
-        self._closed = False
+    _connection: AsyncClientConnection
+    _events: AsyncClientEventResponse | None = None
 
     def __aiter__(self) -> Self:
         return self
@@ -45,12 +33,7 @@ class AsyncClientStopStream:
                 if self._events is None:
                     self._events = await connection.open("GET", self._url, None, {})
                 async for event in self._events:
-                    self.connected = True
-                    self._backoff.reset()
-                    if "stream_token" in event.data:
-                        tokens = dict.fromkeys(self._agents, str(event.data["stream_token"]))
-                        connection.stop_tokens.update(tokens)
-                    order = client_stop_order(event)
+                    order = self._take(event)
                     if order is not None:
                         return order
             except httpx.RequestError as error:

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from types import TracebackType
-from typing import Any, Unpack
+from typing import Any
 
 import httpx
 
 from timely.client.async_connection import AsyncClientConnection, AsyncClientEventResponse
 from timely.client.endpoints import AsyncAnswer, ClientPlanStream
 from timely.client.events import Segment, ServerEvent
-from timely.client.protocol import (
-    LONGEST_RECONNECT_S,
-    Headers,
-    ReplanFields,
-    client_task_body,
-    client_v1_url_path,
-)
+from timely.client.protocol import LONGEST_RECONNECT_S, Headers, client_v1_url_path
 from timely.core.errors import Conflict, EngineFailed, Overloaded, TimelyError
 
 SHORTEST_WAIT_S = 0.1
 """Between a refusal and the next attempt, seconds."""
 
 
-class AsyncTaskStream(ClientPlanStream[AsyncAnswer]):
+class AsyncTaskStream(ClientPlanStream[AsyncAnswer, Coroutine[Any, Any, "AsyncTaskStream"]]):
     """A plan: iterate for its segments. Reports may be made from any task of the loop."""
 
     _connection: AsyncClientConnection
@@ -38,11 +32,6 @@ class AsyncTaskStream(ClientPlanStream[AsyncAnswer]):
         *,
         wait_s: float = 0.0,
     ) -> AsyncTaskStream:
-        """Send the request for the plan and open its stream; a refusal is raised here.
-
-        Args:
-            wait_s: longest wait for capacity, seconds; a refused request is repeated when the refusal says.
-        """
         clock = self._connection.clock
         latest_s = clock.now() + wait_s
         while True:
@@ -71,7 +60,6 @@ class AsyncTaskStream(ClientPlanStream[AsyncAnswer]):
                 await self._pause(error)
 
     async def resume(self) -> AsyncTaskStream:
-        """Open the stream of a task that was submitted before; raises EngineFailed without a server."""
         try:
             await self._follow()
         except httpx.RequestError as error:
@@ -144,15 +132,6 @@ class AsyncTaskStream(ClientPlanStream[AsyncAnswer]):
         except TimelyError:  # A cancelled wait ends no stream: the next one connects again.
             await self.close()
             raise
-
-    async def replan(
-        self, reason: str = "", *, wait_s: float = 0.0, **changes: Unpack[ReplanFields]
-    ) -> AsyncTaskStream:
-        """Give up the rest of this plan and request another; see ``AsyncTimelyClient.replan``."""
-        body = client_task_body(self._agent, reason=reason, **changes)
-        stream = AsyncTaskStream.of_body(self._connection, body)
-        url = client_v1_url_path("tasks", self.task_id, "replan")
-        return await stream.submit(body, url, self._proof, wait_s=wait_s)
 
     async def cancel(self) -> None:
         """Stop the generation; the iteration then ends with outcome ``cancelled``."""

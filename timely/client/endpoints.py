@@ -1,23 +1,37 @@
 """What the clients for asyncio and for threads have in common: the methods that are one request each.
 
-These give ``Result``: the server's JSON object, or the coroutine of one.
+These give ``Result``: the server's JSON object, or the coroutine of one. Those that open the stream of a plan give
+``Opened``: the stream, or the coroutine of one.
 """
 
+from __future__ import annotations
+
+import math
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import Any, Generic, Literal, Self, TypeVar
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import Any, Generic, Literal, Self, TypeVar, Unpack
 from weakref import WeakSet
 
 import httpx
 
-from timely.client.events import ClientPlanState, Segment, TaskResult
+from timely.client.events import (
+    ClientPlanState,
+    Segment,
+    ServerEvent,
+    StopOrder,
+    TaskResult,
+    client_stop_order,
+)
 from timely.client.problems import client_error_from_response
 from timely.client.protocol import (
     ClientBackoff,
     ClientTaskTokens,
     Headers,
+    ReplanFields,
+    Utility,
     client_report_body,
     client_reports_body,
+    client_task_body,
     client_v1_url_path,
     was_client_request_sent,
 )
@@ -28,6 +42,7 @@ from timely.core.reports import ExecutionReport
 Answer = dict[str, Any]
 AsyncAnswer = Coroutine[Any, Any, Answer]
 Result = TypeVar("Result")
+Opened = TypeVar("Opened")
 
 
 class ClientRequests(Generic[Result]):
@@ -108,10 +123,99 @@ class ClientRequests(Generic[Result]):
         return request
 
 
-class ClientEndpoints(Generic[Result]):
+class ClientEndpoints(Generic[Result, Opened]):
     """The endpoints of a server, for ``AsyncTimelyClient`` and ``TimelyClient``."""
 
+    agent: str
     _connection: ClientRequests[Result]
+    _stream: type[ClientPlanStream[Result, Opened]]
+
+    # ------------------------------------------------------------------ plans
+
+    def submit(
+        self,
+        task: str,
+        *,
+        skill_set: str,
+        robot: str | None = None,
+        scene: str = "",
+        history: str = "",
+        utility: Utility = "normal",
+        agent: str | None = None,
+        app: str | None = None,
+        urgency: int | None = None,
+        deadline_s: float | None = None,
+        max_tokens: int | None = None,
+        network_s: float | None = None,
+        wait_s: float = 0.0,
+        **options: Any,
+    ) -> Opened:
+        """Request a plan; returns as soon as the server has accepted the task.
+
+        Args:
+            task: what the robot is to do, in words; ``scene``: what it sees; ``history``: what a re-plan follows.
+            skill_set, robot: names on the server; the skill set may have a robot of its own.
+            utility: how the value of the answer falls with time.
+            agent: name of the robot; urgency: 0 (most) to 4; app: the LLM application of the request.
+            deadline_s: the server gives up after so long, seconds.
+            network_s: one-way delay between server and robot, seconds.
+            wait_s: longest wait for capacity, seconds. A refused request is repeated at the time that the refusal
+                names, or not at all.
+            options: further fields of ``POST /v1/tasks`` (``priority``, ``temperature``, ``seed``).
+
+        Raises:
+            InvalidInput: unusable or unknown. TooLarge: refused. EngineFailed: no server, no engine.
+            Overloaded: refused for want of capacity; ``eta_s`` says when the task would be served.
+        """
+        body = client_task_body(
+            self.agent if agent is None else agent, utility=utility, robot=robot, scene=scene, history=history,
+            app=app, urgency=urgency,
+        )  # fmt: skip
+        # An empty text is the server's to refuse here: another id or no task would hide the mistake.
+        options |= {"deadline_s": deadline_s, "max_tokens": max_tokens, "network_s": network_s}
+        options |= {"task": task, "skill_set": skill_set}
+        body |= {name: value for name, value in options.items() if value is not None}
+        return self._stream.of_body(self._connection, body).submit(body, wait_s=wait_s)
+
+    def replan(
+        self,
+        task_id: str,
+        reason: str = "",
+        *,
+        agent: str | None = None,
+        token: str | None = None,
+        wait_s: float = 0.0,
+        **changes: Unpack[ReplanFields],
+    ) -> Opened:
+        """Give up the rest of a plan and request another whose prompt has the old plan and its execution.
+
+        Args:
+            reason: why, in words; by default what the robot reported when it failed.
+            agent: name of the robot; token: the task's, as for ``report``.
+            wait_s: longest wait for capacity, seconds, as for ``submit``.
+            changes: what the new plan's request has of its own.
+
+        Raises:
+            UnknownName: no such task. NotAllowed: it belongs to another program.
+            Conflict: it was re-planned before, or ``id`` is in use. Others: as ``submit``.
+        """
+        stream = self._stream(self._connection, task_id, self.agent if agent is None else agent, token)
+        return stream.replan(reason, wait_s=wait_s, **changes)
+
+    def resume(
+        self, task_id: str, *, token: str | None = None, agent: str | None = None, after: int = 0
+    ) -> Opened:
+        """Follow a task again, for example after a restart of this program.
+
+        Args:
+            after: id of the last event that was read; 0 starts from the beginning.
+
+        Raises:
+            UnknownName: the server has no such task (any more). EngineFailed: no server.
+        """
+        state = ClientPlanState(after=after, next_index=None if after else 0)
+        stream = self._stream(self._connection, task_id, self.agent if agent is None else agent, token, state)
+        return stream.resume()
 
     def report(
         self,
@@ -273,7 +377,31 @@ class ClientEndpoints(Generic[Result]):
         return self._connection.request("POST", "/v1/stop/acknowledgements", json=body, headers=headers)
 
 
-class ClientPlanStream(Generic[Result]):
+class ClientStopOrders:
+    """The stop of all robots, as a bridge follows it.
+
+    Attributes:
+        connected: the event stream is open. A bridge may show that the server cannot reach it.
+    """
+
+    def __init__(self, connection: ClientRequests[Any], agents: Sequence[str], bridge: str = "") -> None:
+        self.connected = self._closed = False
+        self._connection = connection
+        self._agents = agents
+        params = {"agent": list(agents)} | ({"bridge": [bridge]} if bridge else {})
+        self._url = str(httpx.URL("/v1/stop/events", params=params))
+        self._backoff = ClientBackoff(math.inf, " ".join(agents), connection.backoffs)
+
+    def _take(self, event: ServerEvent) -> StopOrder | None:
+        self.connected = True
+        self._backoff.reset()
+        if "stream_token" in event.data:
+            tokens = dict.fromkeys(self._agents, str(event.data["stream_token"]))
+            self._connection.stop_tokens.update(tokens)
+        return client_stop_order(event)
+
+
+class ClientPlanStream(Generic[Result, Opened]):
     """The reports on a plan, and its result, for ``AsyncTaskStream`` and ``TaskStream``.
 
     ``report_started``, ``report_done``, ``report_failed`` and ``report_value`` repeat a report while the server is
@@ -308,6 +436,31 @@ class ClientPlanStream(Generic[Result]):
     def of_body(cls, connection: ClientRequests[Result], body: Mapping[str, Any]) -> Self:
         """The stream of the task that ``body`` requests."""
         return cls(connection, str(body["id"]), str(body["agent"]), str(body["report_token"]))
+
+    def submit(
+        self,
+        body: Mapping[str, Any],
+        url: str = "/v1/tasks",
+        headers: Headers | None = None,
+        *,
+        wait_s: float = 0.0,
+    ) -> Opened:
+        """Send the request for the plan and open its stream; a refusal is raised here.
+
+        Args:
+            wait_s: longest wait for capacity, seconds; a refused request is repeated when the refusal says.
+        """
+        raise NotImplementedError
+
+    def resume(self) -> Opened:
+        """Open the stream of a task that was submitted before; raises EngineFailed without a server."""
+        raise NotImplementedError
+
+    def replan(self, reason: str = "", *, wait_s: float = 0.0, **changes: Unpack[ReplanFields]) -> Opened:
+        """Give up the rest of this plan and request another; see ``AsyncTimelyClient.replan``."""
+        body = client_task_body(self._agent, reason=reason, **changes)
+        url = client_v1_url_path("tasks", self.task_id, "replan")
+        return self.of_body(self._connection, body).submit(body, url, self._proof, wait_s=wait_s)
 
     @property
     def result(self) -> TaskResult:

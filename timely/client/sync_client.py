@@ -5,21 +5,19 @@ import ssl
 import time
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Self
 
 import httpx
 
 from timely.client.endpoints import Answer, ClientEndpoints
-from timely.client.events import ClientPlanState
 from timely.client.pool import client_pool_options
-from timely.client.protocol import ReplanFields, Utility, client_task_body
 from timely.client.sync_connection import ClientConnection
 from timely.client.sync_stop import ClientStopStream
 from timely.client.sync_stream import TaskStream
 from timely.core.clock import Clock, SystemClock
 
 
-class TimelyClient(ClientEndpoints[Answer]):
+class TimelyClient(ClientEndpoints[Answer, TaskStream]):
     """Talks to one server; may be shared by threads.
 
     Args:
@@ -40,6 +38,7 @@ class TimelyClient(ClientEndpoints[Answer]):
     """
 
     _connection: ClientConnection
+    _stream = TaskStream
 
     def __init__(
         self,
@@ -71,96 +70,6 @@ class TimelyClient(ClientEndpoints[Answer]):
     def close(self) -> None:
         """Close all connections; the server cancels unread plans after a few seconds."""
         self._connection.close()
-
-    # ------------------------------------------------------------------ plans
-
-    def submit(
-        self,
-        task: str,
-        *,
-        skill_set: str,
-        robot: str | None = None,
-        scene: str = "",
-        history: str = "",
-        utility: Utility = "normal",
-        agent: str | None = None,
-        app: str | None = None,
-        urgency: int | None = None,
-        deadline_s: float | None = None,
-        max_tokens: int | None = None,
-        network_s: float | None = None,
-        wait_s: float = 0.0,
-        **options: Any,
-    ) -> TaskStream:
-        """Request a plan; returns as soon as the server has accepted the task.
-
-        Args:
-            task: what the robot is to do, in words; ``scene``: what it sees; ``history``: what a re-plan follows.
-            skill_set, robot: names on the server; the skill set may have a robot of its own.
-            utility: how the value of the answer falls with time.
-            agent: name of the robot; urgency: 0 (most) to 4; app: the LLM application of the request.
-            deadline_s: the server gives up after so long, seconds.
-            network_s: one-way delay between server and robot, seconds.
-            wait_s: longest wait for capacity, seconds. A refused request is repeated at the time that the refusal
-                names, or not at all.
-            options: further fields of ``POST /v1/tasks`` (``priority``, ``temperature``, ``seed``).
-
-        Raises:
-            InvalidInput: unusable or unknown. TooLarge: refused. EngineFailed: no server, no engine.
-            Overloaded: refused for want of capacity; ``eta_s`` says when the task would be served.
-        """
-        body = client_task_body(
-            self.agent if agent is None else agent, utility=utility, robot=robot, scene=scene, history=history,
-            app=app, urgency=urgency,
-        )  # fmt: skip
-        # An empty text is the server's to refuse here: another id or no task would hide the mistake.
-        options |= {"deadline_s": deadline_s, "max_tokens": max_tokens, "network_s": network_s}
-        options |= {"task": task, "skill_set": skill_set}
-        body |= {name: value for name, value in options.items() if value is not None}
-        stream = TaskStream.of_body(self._connection, body)
-        return stream.submit(body, wait_s=wait_s)
-
-    def replan(
-        self,
-        task_id: str,
-        reason: str = "",
-        *,
-        agent: str | None = None,
-        token: str | None = None,
-        wait_s: float = 0.0,
-        **changes: Unpack[ReplanFields],
-    ) -> TaskStream:
-        """Give up the rest of a plan and request another whose prompt has the old plan and its execution.
-
-        Args:
-            reason: why, in words; by default what the robot reported when it failed.
-            agent: name of the robot; token: the task's, as for ``report``.
-            wait_s: longest wait for capacity, seconds, as for ``submit``.
-            changes: what the new plan's request has of its own.
-
-        Raises:
-            UnknownName: no such task. NotAllowed: it belongs to another program.
-            Conflict: it was re-planned before, or ``id`` is in use. Others: as ``submit``.
-        """
-        stream = TaskStream(self._connection, task_id, self.agent if agent is None else agent, token)
-        return stream.replan(reason, wait_s=wait_s, **changes)
-
-    def resume(
-        self, task_id: str, *, token: str | None = None, agent: str | None = None, after: int = 0
-    ) -> TaskStream:
-        """Follow a task again, for example after a restart of this program.
-
-        Args:
-            after: id of the last event that was read; 0 starts from the beginning.
-
-        Raises:
-            UnknownName: the server has no such task (any more). EngineFailed: no server.
-        """
-        state = ClientPlanState(after=after, next_index=None if after else 0)
-        stream = TaskStream(self._connection, task_id, self.agent if agent is None else agent, token, state)
-        return stream.resume()
-
-    # ------------------------------------------------------------------ the server
 
     def remove_stop_robots(self, agents: Iterable[str]) -> list[str]:
         """Stops no longer expect these robots, which are out of service; returns those that were expected.

@@ -1,34 +1,22 @@
 # Written by scripts/generate_sync_client.py: change the module of the asyncio client instead.
 """The stop of all robots, as a bridge follows it."""
 
-import math
-from collections.abc import Sequence
 from typing import Self
 
 import httpx
 
-from timely.client.events import StopOrder, client_stop_order
-from timely.client.protocol import LONGEST_RECONNECT_S, ClientBackoff
+from timely.client.endpoints import ClientStopOrders
+from timely.client.events import StopOrder
+from timely.client.protocol import LONGEST_RECONNECT_S
 from timely.client.sync_connection import ClientConnection, ClientEventResponse
 from timely.core.errors import EngineFailed, Overloaded
 
 
-class ClientStopStream:
-    """Iterate for ``StopOrder``; it ends only with ``close``.
+class ClientStopStream(ClientStopOrders):
+    """Iterate for ``StopOrder``; it ends only with ``close``."""
 
-    Attributes:
-        connected: the event stream is open. A bridge may show that the server cannot reach it.
-    """
-
-    def __init__(self, connection: ClientConnection, agents: Sequence[str], bridge: str = "") -> None:
-        self.connected = False
-        self._connection = connection
-        self._agents = agents
-        params = {"agent": list(agents)} | ({"bridge": [bridge]} if bridge else {})
-        self._url = str(httpx.URL("/v1/stop/events", params=params))
-        self._events: ClientEventResponse | None = None
-        self._backoff = ClientBackoff(math.inf, " ".join(agents), connection.backoffs)
-        self._closed = False
+    _connection: ClientConnection
+    _events: ClientEventResponse | None = None
 
     def __iter__(self) -> Self:
         return self
@@ -46,12 +34,7 @@ class ClientStopStream:
                 if self._events is None:
                     self._events = connection.open("GET", self._url, None, {})
                 for event in self._events:
-                    self.connected = True
-                    self._backoff.reset()
-                    if "stream_token" in event.data:
-                        tokens = dict.fromkeys(self._agents, str(event.data["stream_token"]))
-                        connection.stop_tokens.update(tokens)
-                    order = client_stop_order(event)
+                    order = self._take(event)
                     if order is not None:
                         return order
             except httpx.RequestError as error:

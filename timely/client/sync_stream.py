@@ -5,19 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Unpack
+from typing import Any
 
 import httpx
 
 from timely.client.endpoints import Answer, ClientPlanStream
 from timely.client.events import Segment, ServerEvent
-from timely.client.protocol import (
-    LONGEST_RECONNECT_S,
-    Headers,
-    ReplanFields,
-    client_task_body,
-    client_v1_url_path,
-)
+from timely.client.protocol import LONGEST_RECONNECT_S, Headers, client_v1_url_path
 from timely.client.sync_connection import ClientConnection, ClientEventResponse
 from timely.core.errors import Conflict, EngineFailed, Overloaded, TimelyError
 
@@ -25,7 +19,7 @@ SHORTEST_WAIT_S = 0.1
 """Between a refusal and the next attempt, seconds."""
 
 
-class TaskStream(ClientPlanStream[Answer]):
+class TaskStream(ClientPlanStream[Answer, "TaskStream"]):
     """A plan: iterate for its segments. Reports may be made from any thread."""
 
     _connection: ClientConnection
@@ -39,11 +33,6 @@ class TaskStream(ClientPlanStream[Answer]):
         *,
         wait_s: float = 0.0,
     ) -> TaskStream:
-        """Send the request for the plan and open its stream; a refusal is raised here.
-
-        Args:
-            wait_s: longest wait for capacity, seconds; a refused request is repeated when the refusal says.
-        """
         clock = self._connection.clock
         latest_s = clock.now() + wait_s
         while True:
@@ -70,7 +59,6 @@ class TaskStream(ClientPlanStream[Answer]):
                 self._pause(error)
 
     def resume(self) -> TaskStream:
-        """Open the stream of a task that was submitted before; raises EngineFailed without a server."""
         try:
             self._follow()
         except httpx.RequestError as error:
@@ -143,13 +131,6 @@ class TaskStream(ClientPlanStream[Answer]):
         except TimelyError:  # A cancelled wait ends no stream: the next one connects again.
             self.close()
             raise
-
-    def replan(self, reason: str = "", *, wait_s: float = 0.0, **changes: Unpack[ReplanFields]) -> TaskStream:
-        """Give up the rest of this plan and request another; see ``TimelyClient.replan``."""
-        body = client_task_body(self._agent, reason=reason, **changes)
-        stream = TaskStream.of_body(self._connection, body)
-        url = client_v1_url_path("tasks", self.task_id, "replan")
-        return stream.submit(body, url, self._proof, wait_s=wait_s)
 
     def cancel(self) -> None:
         """Stop the generation; the iteration then ends with outcome ``cancelled``."""
