@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
+from pydantic import BaseModel, Field, StringConstraints, field_validator
 
 from lrtrace.errors import BadInput
 from lrtrace.yaml_file import read_lrtrace_yaml
@@ -67,10 +67,8 @@ class RecordGrid:
         return runs
 
 
-class _RecordGridRuns(BaseModel):
+class _RecordGridRuns(BaseModel, extra="forbid"):
     """An entry of ``runs``; ``points`` are its sets of values."""
-
-    model_config = ConfigDict(extra="forbid")
 
     do: Annotated[
         list[Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]], Field(min_length=1)
@@ -100,9 +98,7 @@ class _RecordGridRuns(BaseModel):
             yield RecordGridUnit(" ".join(calls), calls)
 
 
-class _RecordGridFile(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class _RecordGridFile(BaseModel, extra="forbid"):
     repetitions: Annotated[int, Field(strict=True, ge=1, le=1000)] = 1
     begin: str = ""
     runs: Annotated[list[_RecordGridRuns], Field(min_length=1)]

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from timely.core.errors import InvalidInput
 from timely.core.files import core_write_file
@@ -19,7 +19,7 @@ SHIPPED_ADAPTER = Path(__file__).resolve().parent / "adapters" / "smollm2-135m"
 """The adapter that comes with Timely."""
 
 
-class PlannerCard(BaseModel):
+class PlannerCard(BaseModel, extra="forbid", frozen=True):
     """The card in the folder of an adapter.
 
     Attributes:
@@ -32,8 +32,6 @@ class PlannerCard(BaseModel):
         names: the planner's own object names by skill set. Any other name must be in the scene, task or history
             (``timely.plans.object_names``). None allows any name.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     timely_planner: int = 1
     base_model: str

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Generic, Literal, TypeAlias, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, Field
 
 from lrtrace.yaml_file import read_lrtrace_yaml
 from timely.planner.cases.wordings import check_case_pattern
@@ -25,10 +25,8 @@ _SPACE_MARK = "\u0120"
 Patterns = Annotated[tuple[Annotated[str, AfterValidator(check_case_pattern)], ...], Field(min_length=1)]
 
 
-class CaseSplitList(BaseModel, Generic[T]):
+class CaseSplitList(BaseModel, Generic[T], extra="forbid", frozen=True):
     """One list for each split. The test of some kinds is empty."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     train: tuple[T, ...] = Field(min_length=1)
     test: tuple[T, ...]
@@ -41,20 +39,16 @@ Words: TypeAlias = CaseSplitList[str]
 WordPairs: TypeAlias = CaseSplitList[tuple[str, str]]
 
 
-class CommonCaseWords(BaseModel):
+class CommonCaseWords(BaseModel, extra="forbid", frozen=True):
     """Lists that both splits use."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     furniture: tuple[str, ...]
     positions: tuple[str, ...]
     obstacles: tuple[str, ...]
 
 
-class CaseWordTables(BaseModel):
+class CaseWordTables(BaseModel, extra="forbid", frozen=True):
     """The content of ``data/words.yaml``; the file says what each table holds."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     drone_objects: Words
     nouns: Words
@@ -79,10 +73,8 @@ class CaseWordTables(BaseModel):
     common: CommonCaseWords
 
 
-class CaseWordings(BaseModel):
+class CaseWordings(BaseModel, extra="forbid", frozen=True):
     """The content of ``data/wordings.yaml``: patterns by skill set, split and kind of task."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     drone: dict[Split, dict[str, Patterns]]
     arm: dict[Split, dict[str, Patterns]]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Literal, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from lrtrace.errors import BadInput
 from lrtrace.yaml_file import REASONS, YamlFile, read_plain_yaml
@@ -35,15 +35,13 @@ CHECK_INTERVAL_S = 1.0
 MAX_FILE_BYTES = 1024 * 1024
 
 
-class PrincipalClaims(BaseModel):
+class PrincipalClaims(BaseModel, extra="forbid", frozen=True, allow_inf_nan=False):
     """The most that a request may claim; a larger claim is reduced to it.
 
     Attributes:
         max_beta: initial utility. max_slope: utility lost per second.
         most_urgent: smallest urgency level. min_priority: smallest (most important) priority.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     max_beta: Annotated[float, Field(gt=0)] = 1e6
     max_slope: Annotated[float, Field(ge=0)] = 1e6
@@ -65,7 +63,7 @@ class PrincipalClaims(BaseModel):
 UNLIMITED = PrincipalClaims()
 
 
-class PrincipalLimits(BaseModel):
+class PrincipalLimits(BaseModel, extra="forbid", frozen=True, allow_inf_nan=False):
     """How much of the server one principal may use; None: as much as there is.
 
     Attributes:
@@ -76,8 +74,6 @@ class PrincipalLimits(BaseModel):
         plan_s: longest life of a plan in generation, seconds.
         value_wait_s: how long a plan waits for a value after the expected end of the skill that returns it, seconds.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     requests_per_s: Annotated[float | None, Field(ge=1e-6)] = None
     burst: Annotated[int, Field(ge=1)] = 10
@@ -147,9 +143,7 @@ LOCAL_PAGE = Principal("local-page", frozenset(ROLES), ("*",), overrides_tokens=
 """The live page of such a server."""
 
 
-class _PrincipalEntry(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class _PrincipalEntry(BaseModel, extra="forbid"):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
     roles: Annotated[list[Role], Field(min_length=1)]
     token_sha256: Annotated[list[Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]], Field(min_length=1)]

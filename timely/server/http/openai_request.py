@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, Field, TypeAdapter
+from pydantic import Field, TypeAdapter
 
 from timely.core.errors import InvalidInput, NotAllowed, TooLarge
 from timely.server.access.principals import Principal
@@ -10,9 +10,9 @@ from timely.server.http.bodies import validate_http_body
 from timely.server.tasks.request import (
     MAX_PRIORITY,
     MAX_TOKENS,
-    STRICT,
     Label,
     Name,
+    StrictBody,
     Tuf,
     Urgency,
     server_task_utility_from_wire,
@@ -65,10 +65,8 @@ GRAMMARS_REFUSED = (
 )
 
 
-class OpenAIHints(BaseModel):
+class OpenAIHints(StrictBody):
     """What a client may say to the scheduler under ``timely``."""
-
-    model_config = STRICT
 
     tuf: Tuf | None = None
     skill_set: Name | None = None

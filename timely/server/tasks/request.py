@@ -22,15 +22,6 @@ from timely.core.utility import MAX_TUF, NORMAL, URGENT, TimeUtility
 from timely.engines.base import MAX_OUTPUT_TOKENS
 from timely.plans.untrusted_text import HIDDEN_CHARACTERS
 
-STRICT = ConfigDict(
-    extra="forbid",
-    strict=True,
-    allow_inf_nan=False,
-    frozen=True,
-    populate_by_name=True,
-    arbitrary_types_allowed=True,
-)
-
 MAX_TASK_CHARS = 8_000
 MAX_SCENE_CHARS = 32_000
 MAX_HISTORY_CHARS = 32_000
@@ -178,10 +169,21 @@ MaxTokens = Annotated[
 ]
 
 
-class TaskRequest(BaseModel):
-    """A request for a plan: the body of ``POST /v1/tasks``. None takes the skill set's default."""
+class StrictBody(BaseModel):
+    """A body, or a part of one."""
 
-    model_config = STRICT
+    model_config = ConfigDict(
+        extra="forbid",
+        strict=True,
+        allow_inf_nan=False,
+        frozen=True,
+        populate_by_name=True,
+        arbitrary_types_allowed=True,
+    )
+
+
+class TaskRequest(StrictBody):
+    """A request for a plan: the body of ``POST /v1/tasks``. None takes the skill set's default."""
 
     task: TaskText
     skill_set: Annotated[Name, Field(description="the robot's skills: one of /v1/skill_sets")]
@@ -231,10 +233,8 @@ class TaskRequest(BaseModel):
         return deadline_s
 
 
-class ReplanRequest(BaseModel):
+class ReplanRequest(StrictBody):
     """The body of ``POST /v1/tasks/{id}/replan``. A field that is left out stays as it was; the new plan is urgent."""
-
-    model_config = STRICT
 
     reason: Annotated[
         str,
@@ -273,28 +273,22 @@ class ReportBody(ExecutionReport):
     agent: Annotated[Label | None, Field(description="the agent of the task")] = None
 
 
-class DisciplineBody(BaseModel):
+class DisciplineBody(StrictBody):
     """The body of ``PUT /v1/disciplines``."""
-
-    model_config = STRICT
 
     name: Name
 
 
-class UrgencyBody(BaseModel):
+class UrgencyBody(StrictBody):
     """The body of ``PUT /v1/tasks/{id}/urgency``."""
-
-    model_config = STRICT
 
     urgency: Urgency
     operator: Annotated[str, Field(min_length=1, pattern=LABEL_PATTERN, description="name of the operator")]
     reason: Annotated[str, Field(max_length=MAX_REASON_CHARS, description="why; kept in the event log")] = ""
 
 
-class StopBody(BaseModel):
+class StopBody(StrictBody):
     """The body of ``POST /v1/stop``."""
-
-    model_config = STRICT
 
     reason: Annotated[str, Field(max_length=MAX_REASON_CHARS, description="why; sent to the bridges")] = ""
     deadline_s: Annotated[
@@ -302,10 +296,8 @@ class StopBody(BaseModel):
     ] = 2.0
 
 
-class ResetBody(BaseModel):
+class ResetBody(StrictBody):
     """The body of ``POST /v1/stop/reset``."""
-
-    model_config = STRICT
 
     stop_id: Annotated[
         str | None,
@@ -313,10 +305,8 @@ class ResetBody(BaseModel):
     ] = None
 
 
-class AcknowledgementBody(BaseModel):
+class AcknowledgementBody(StrictBody):
     """The body of ``POST /v1/stop/acknowledgements``: what a bridge says of one stopped robot."""
-
-    model_config = STRICT
 
     stop_id: TaskId
     agent: Annotated[str, Field(min_length=1, pattern=LABEL_PATTERN)]
@@ -331,9 +321,7 @@ class AcknowledgementBody(BaseModel):
     ] = None
 
 
-class SessionBody(BaseModel):
+class SessionBody(StrictBody):
     """The body of ``POST /v1/session``."""
-
-    model_config = STRICT
 
     token: Annotated[str, Field(min_length=1, max_length=256)]
