@@ -1,5 +1,6 @@
 """An executor that is right, and the thread that spins it."""
 
+import concurrent.futures
 import contextlib
 import logging
 import os
@@ -119,24 +120,18 @@ class RosSpinner:
         Raises:
             TimeoutError: it did not end in time. Whatever ``function`` raises.
         """
-        done = threading.Event()
-        answer: list[Any] = []
-        problem: list[BaseException] = []
+        done: concurrent.futures.Future[Any] = concurrent.futures.Future()
 
         def work() -> None:
             try:
-                answer.append(function())
+                done.set_result(function())
             except BaseException as error:
-                problem.append(error)
-            finally:
-                done.set()
+                done.set_exception(error)
 
         self.call(work)
-        if not done.wait(timeout_s):
+        if not concurrent.futures.wait([done], timeout_s).done:
             raise TimeoutError(f"the ROS executor did not run {function} within {timeout_s} s")
-        if problem:
-            raise problem[0]
-        return answer[0]
+        return done.result()
 
     def wait(self, stop: threading.Event) -> None:
         """Return when ``stop`` is set or the ROS 2 context is shut down."""
