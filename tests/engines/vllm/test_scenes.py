@@ -227,3 +227,28 @@ def test_vllms_priority_stands_above_a_shorter_request_that_runs() -> None:
     scene.run()
     assert list(scene.finished) == ["high", "low"]
     scene.check_empty()
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_the_journal_says_what_scheduling_a_step_and_taking_in_its_tokens_took(depth: int) -> None:
+    scene = Scene(depth=depth)
+    events: list[dict[str, Any]] = []
+    scheduler, clock = scene.scheduler, scene.clock
+    scheduler.controller.journal = lambda event: events.append(dict(event))
+
+    def taking(name: str, time_s: float) -> None:
+        inner = getattr(scheduler, name)
+
+        def slow(*args: Any, **kwargs: Any) -> Any:
+            clock.advance_to(clock.now() + time_s)
+            return inner(*args, **kwargs)
+
+        setattr(scheduler, name, slow)
+
+    taking("_settle", 0.25)
+    taking("_update_request_with_output", 0.5)
+    scene.add("one", 20, 6)
+    scene.run()
+    timed_events = [event for event in events if event["event"] == "timed"]
+    assert [event["loop_s"] for event in timed_events] == [0.75] * 6
+    scene.check_empty()

@@ -185,6 +185,7 @@ def read_step_journal(path: Path, offset: int = 0) -> list[dict[str, Any]]:
             event = json.loads(line)
             if event["event"] == "timed":
                 _ = {name: float(event[name]) for name in ("t_s", "end_s", *COUNTS)}
+                _ = float(event.get("loop_s", 0.0))  # older journals have none
             events.append(event)
         except (ValueError, KeyError, TypeError) as error:
             raise InvalidInput(

@@ -26,16 +26,20 @@ def step_loop_s(journals: Iterable[Iterable[Mapping[str, Any]]]) -> dict[str, fl
 
     ``between_s`` lies between two steps. ``launch_s`` and ``launch_prompts_s`` exist with asynchronous scheduling only.
     They are measured from composing a step of an idle engine to composing the next, while the first one runs.
-    ``loop_member_s`` and ``loop_waiting_s`` say how the time from the end of a step to the next composition grows.
+    ``loop_member_s`` and ``loop_waiting_s`` say how the time from the end of a step to the next composition grows. With
+    asynchronous scheduling they have the growth of ``loop_s``, too, where the journal tells it: what scheduling a step
+    and taking in its tokens took. Otherwise the times of steps contain that.
     ``journals`` has the events of each engine apart.
     """
     loops_s: dict[str, list[float]] = {"between_s": [], "launch_s": [], "launch_prompts_s": []}
     gaps: list[tuple[float, ...]] = []
+    works: list[tuple[float, ...]] = []
     betweens: list[tuple[float, ...]] = []
     for events in map(list, journals):
         timed_events = [event for event in events if event.get("event") == "timed"]
         journal_gaps = _loop_gaps(events, timed_events)
         gaps += journal_gaps.values()
+        works += _loop_works(events, timed_events)
         last_s = -math.inf
         for number, (event, after) in enumerate(pairwise(timed_events)):
             gap_s = float(after["t_s"]) - float(event["end_s"])
@@ -50,7 +54,12 @@ def step_loop_s(journals: Iterable[Iterable[Mapping[str, Any]]]) -> dict[str, fl
         max(0.0, gap_s - member_s * members - waiting_s * waiting) for gap_s, members, waiting, _ in betweens
     ]
     medians_s = {name: statistics.median(times_s) if times_s else 0.0 for name, times_s in loops_s.items()}
-    return {**medians_s, "loop_member_s": member_s, "loop_waiting_s": waiting_s}
+    work_member_s, work_waiting_s = _loop_slopes_s(works)
+    return {
+        **medians_s,
+        "loop_member_s": member_s + work_member_s,
+        "loop_waiting_s": waiting_s + work_waiting_s,
+    }
 
 
 def _loop_gaps(
@@ -76,6 +85,21 @@ def _loop_gaps(
             waiting = max(0, live.get(composed_s, 0) - following)
             gaps[number] = composed_s - end_s, members, waiting, arrivals.get(composed_s, 0)
     return gaps
+
+
+def _loop_works(
+    events: Sequence[Mapping[str, Any]], timed_events: Sequence[Mapping[str, Any]]
+) -> list[tuple[float, ...]]:
+    """Of steps with another composed while they ran: ``loop_s``, its members, jobs not in it, new jobs."""
+    live, arrivals = live_jobs_at_steps(events), _arrivals_before_steps(events)
+    works: list[tuple[float, ...]] = []
+    for event, after in pairwise(timed_events):
+        composed_s = float(event["t_s"])
+        if "loop_s" in event and float(after["t_s"]) < float(event["end_s"]):
+            members = event["decodes"] + event["prefills"]
+            waiting = max(0, live.get(composed_s, 0) - members)
+            works.append((float(event["loop_s"]), members, waiting, arrivals.get(composed_s, 0)))
+    return works
 
 
 def _arrivals_before_steps(events: Iterable[Mapping[str, Any]]) -> dict[float, int]:

@@ -271,6 +271,8 @@ class TimelyScheduler(VllmChunkCaps):
         # Otherwise a step in flight may still free blocks, or vLLM defers prompts.
         final = not defers_prompts and (scheduled_tokens > 0 or not self._steps.in_flight)
         self.blocks.check_admissions(newcomers, self._plan_tokens, scheduled_tokens, now, final=final)
+        if scheduled_tokens:
+            self._steps.in_flight[-1].schedule_s = self.clock() - now
         return output
 
     def _is_within_prefill_interval(self) -> bool:
@@ -414,6 +416,7 @@ class TimelyScheduler(VllmChunkCaps):
         self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput
     ) -> dict[int, EngineCoreOutputs]:
         """vLLM appends the tokens; then segments are closed and generations parked."""
+        begun_s = self.clock()
         self._freed_requests = {}
         try:
             outputs: dict[int, EngineCoreOutputs] = super().update_from_output(
@@ -433,7 +436,7 @@ class TimelyScheduler(VllmChunkCaps):
         for request_id in turns:
             self._continue_session(request_id)
         if scheduler_output.num_scheduled_tokens and self._steps.in_flight:
-            self._steps.end(self.controller, now)
+            self._steps.end(self.controller, now, now - begun_s)
         if freed_requests:
             self._forget(freed_requests)
         self._values.append_held(now)

@@ -29,6 +29,7 @@ class VllmStepInFlight:
         tokens: computed in this step.
         computed_tokens: the contexts after the step.
         prefill: whether these are tokens of a prompt.
+        schedule_s: what composing and scheduling it took the engine's loop, seconds.
     """
 
     started_s: float
@@ -41,6 +42,7 @@ class VllmStepInFlight:
     prefills: int = 0
     prefill_squares: int = 0
     context_tokens: int = 0
+    schedule_s: float = 0.0
 
     def __post_init__(self) -> None:
         prefill = self.prefill
@@ -88,8 +90,11 @@ class VllmStepTiming:
         rows = VllmStepInFlight.ending_rows if self._ahead else VllmStepInFlight.awaited_rows
         return frozenset(row for step in self.in_flight for row in rows(step, table))
 
-    def end(self, controller: EngineController, now: float) -> None:
-        """The oldest step in flight ended: learn from its time and note it in the journal."""
+    def end(self, controller: EngineController, now: float, update_s: float) -> None:
+        """The oldest step in flight ended: learn from its time and note it in the journal.
+
+        ``update_s`` is what taking in its tokens took the engine's loop until ``now``, seconds.
+        """
         step = self.in_flight.popleft()
         self.step_s = now - max(step.started_s, self._last_end_s)
         self._last_end_s = now
@@ -107,7 +112,7 @@ class VllmStepTiming:
                     "event": "timed", "t_s": step.started_s, "end_s": now,
                     "decodes": step.sequences - step.prefills, "prefills": step.prefills,
                     "prefill_tokens": step.prefill_tokens, "prefill_squares": step.prefill_squares,
-                    "context_tokens": step.context_tokens,
+                    "context_tokens": step.context_tokens, "loop_s": step.schedule_s + update_s,
                 }
             )  # fmt: skip
 
