@@ -312,7 +312,7 @@ def make_venv(env: Environment) -> None:
 
 def install_uv(env: Environment) -> None:
     version = pinned_version(env.lock, "uv")
-    if env.uv.exists() and answer_of(str(env.uv), "--version", check=False).split()[1:2] == [version]:
+    if env.uv.exists() and read_answer(str(env.uv), "--version", check=False).split()[1:2] == [version]:
         return
     env.run([env.python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", f"uv=={version}"])
 
@@ -443,10 +443,10 @@ def lock() -> None:
 # --- What it needs to know -------------------------------------------------------------------------------------------
 
 
-def answer_of(*command: str, check: bool = True) -> str:
+def read_answer(*command: str, check: bool = True, stderr: int | None = None) -> str:
     """What a short command writes to standard output."""
     return subprocess.run(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=60, check=check
+        command, stdout=subprocess.PIPE, stderr=stderr, text=True, timeout=60, check=check
     ).stdout
 
 
@@ -458,7 +458,7 @@ def package_source(env: Environment) -> dict[str, str]:
     PyTorch's own index.
     """
     settings: dict[str, str] = {}
-    for line in answer_of(str(env.python), "-m", "pip", "config", "list", check=False).splitlines():
+    for line in read_answer(str(env.python), "-m", "pip", "config", "list", check=False).splitlines():
         name, sign, value = line.partition("=")
         if not sign:
             continue
@@ -502,7 +502,7 @@ def absent_packages() -> list[tuple[str, str]]:
         lacking += [("python3-venv", "Python 3.11 or newer with venv"), ("python3-dev", "Python's headers")]
     else:
         header = "import sysconfig; print(sysconfig.get_path('include'))"
-        if not Path(answer_of(base, "-c", header).strip(), "Python.h").exists():
+        if not Path(read_answer(base, "-c", header).strip(), "Python.h").exists():
             lacking.append(("python3-dev", "Python's headers"))
     if not ctypes.util.find_library("numa"):
         lacking.append(("libnuma1", "libnuma, which vLLM's CPU build loads"))
@@ -534,7 +534,7 @@ def find_python() -> str:
 def python_version(path: str) -> tuple[int, int] | None:
     """Major and minor version of a Python that can make environments; None if it cannot."""
     try:
-        answer = answer_of(path, "-c", "import ensurepip, sys, venv; print(*sys.version_info[:2])")
+        answer = read_answer(path, "-c", "import ensurepip, sys, venv; print(*sys.version_info[:2])")
     except (OSError, subprocess.SubprocessError):
         return None
     match = re.fullmatch(r"(\d+) (\d+)\s*", answer)

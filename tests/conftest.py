@@ -10,6 +10,7 @@ import marshal
 import os
 import re
 import ssl
+import threading
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path, PurePosixPath
@@ -121,7 +122,7 @@ class ByPath(LoadScopeScheduling):
         return scope_of(nodeid)
 
     def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
-        """What is done is forgotten.
+        """The scheduler forgets tests that have run.
 
         xdist would count all that the worker had after each test. When a worker dies it would hand out scopes
         that are done, and wait for ever.
@@ -216,12 +217,16 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 def _send_together(worker: Any) -> None:
     """The sending side of :func:`pytest_configure_node`."""
     events: list[tuple[str, dict[str, Any]]] = []
+    one_sender = threading.Lock()
 
     def send(name: str, **content: Any) -> None:
-        events.append((name, content))
-        if name not in ("logstart", "testreport", "logfinish"):  # the event of a test's end follows them
-            worker.channel.send(marshal.dumps(events))
-            events.clear()
+        with one_sender:
+            events.append((name, content))
+            if name in ("logstart", "testreport", "logfinish"):
+                return  # the event of a test's end follows them
+            batch = tuple(events)
+            events.clear()  # also where one of them cannot be sent
+            worker.channel.send(marshal.dumps(batch))
 
     worker.sendevent = send
 

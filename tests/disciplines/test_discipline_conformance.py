@@ -356,7 +356,7 @@ def test_nobody_starves_unless_the_discipline_says_so(name: str, kind: str) -> N
         until_s += 1.0
         driver.run(until_s)
     assert driver.fates["v"].outcome == "complete"
-    if kind == "patient":
+    if kind == "patient":  # the streams of all kinds are equal
         driver.run(until_s=30.0)
         assert len(driver.table) > 50, "the stream was not endless enough to show anything"
 

@@ -33,7 +33,7 @@ class AsyncClientStopStream(ClientStopOrders):
                 if self._events is None:
                     self._events = await connection.open("GET", self._url, None, {})
                 async for event in self._events:
-                    order = self._take(event)
+                    order = self._read_order(event)
                     if order is not None:
                         return order
             except httpx.RequestError as error:

@@ -1,7 +1,7 @@
 """What the clients for asyncio and for threads have in common: the methods that are one request each.
 
 These give ``Result``: the server's JSON object, or the coroutine of one. Those that open the stream of a plan give
-``Opened``: the stream, or the coroutine of one.
+``Stream``: the stream, or the coroutine of one.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from timely.core.reports import ExecutionReport
 Answer = dict[str, Any]
 AsyncAnswer = Coroutine[Any, Any, Answer]
 Result = TypeVar("Result")
-Opened = TypeVar("Opened")
+Stream = TypeVar("Stream")
 
 
 class ClientRequests(Generic[Result]):
@@ -123,12 +123,12 @@ class ClientRequests(Generic[Result]):
         return request
 
 
-class ClientEndpoints(Generic[Result, Opened]):
+class ClientEndpoints(Generic[Result, Stream]):
     """The endpoints of a server, for ``AsyncTimelyClient`` and ``TimelyClient``."""
 
     agent: str
     _connection: ClientRequests[Result]
-    _stream: type[ClientPlanStream[Result, Opened]]
+    _stream: type[ClientPlanStream[Result, Stream]]
 
     # ------------------------------------------------------------------ plans
 
@@ -149,7 +149,7 @@ class ClientEndpoints(Generic[Result, Opened]):
         network_s: float | None = None,
         wait_s: float = 0.0,
         **options: Any,
-    ) -> Opened:
+    ) -> Stream:
         """Request a plan; returns as soon as the server has accepted the task.
 
         Args:
@@ -186,7 +186,7 @@ class ClientEndpoints(Generic[Result, Opened]):
         token: str | None = None,
         wait_s: float = 0.0,
         **changes: Unpack[ReplanFields],
-    ) -> Opened:
+    ) -> Stream:
         """Give up the rest of a plan and request another whose prompt has the old plan and its execution.
 
         Args:
@@ -204,7 +204,7 @@ class ClientEndpoints(Generic[Result, Opened]):
 
     def resume(
         self, task_id: str, *, token: str | None = None, agent: str | None = None, after: int = 0
-    ) -> Opened:
+    ) -> Stream:
         """Follow a task again, for example after a restart of this program.
 
         Args:
@@ -392,7 +392,8 @@ class ClientStopOrders:
         self._url = str(httpx.URL("/v1/stop/events", params=params))
         self._backoff = ClientBackoff(math.inf, " ".join(agents), connection.backoffs)
 
-    def _take(self, event: ServerEvent) -> StopOrder | None:
+    def _read_order(self, event: ServerEvent) -> StopOrder | None:
+        """Note that the stream is up, and its token; the order in the event, if there is one."""
         self.connected = True
         self._backoff.reset()
         if "stream_token" in event.data:
@@ -401,7 +402,7 @@ class ClientStopOrders:
         return client_stop_order(event)
 
 
-class ClientPlanStream(Generic[Result, Opened]):
+class ClientPlanStream(Generic[Result, Stream]):
     """The reports on a plan, and its result, for ``AsyncTaskStream`` and ``TaskStream``.
 
     ``report_started``, ``report_done``, ``report_failed`` and ``report_value`` repeat a report while the server is
@@ -444,7 +445,7 @@ class ClientPlanStream(Generic[Result, Opened]):
         headers: Headers | None = None,
         *,
         wait_s: float = 0.0,
-    ) -> Opened:
+    ) -> Stream:
         """Send the request for the plan and open its stream; a refusal is raised here.
 
         Args:
@@ -452,11 +453,11 @@ class ClientPlanStream(Generic[Result, Opened]):
         """
         raise NotImplementedError
 
-    def resume(self) -> Opened:
+    def resume(self) -> Stream:
         """Open the stream of a task that was submitted before; raises EngineFailed without a server."""
         raise NotImplementedError
 
-    def replan(self, reason: str = "", *, wait_s: float = 0.0, **changes: Unpack[ReplanFields]) -> Opened:
+    def replan(self, reason: str = "", *, wait_s: float = 0.0, **changes: Unpack[ReplanFields]) -> Stream:
         """Give up the rest of this plan and request another; see ``AsyncTimelyClient.replan``."""
         body = client_task_body(self._agent, reason=reason, **changes)
         url = client_v1_url_path("tasks", self.task_id, "replan")

@@ -34,7 +34,7 @@ class ClientStopStream(ClientStopOrders):
                 if self._events is None:
                     self._events = connection.open("GET", self._url, None, {})
                 for event in self._events:
-                    order = self._take(event)
+                    order = self._read_order(event)
                     if order is not None:
                         return order
             except httpx.RequestError as error:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from timely.plans.language.interpreter import Invocation, Plain, SkillFailed
+from timely.plans.thing_names import plain_thing_name
 
 Level = Literal["eye", "high", "low"]
 
@@ -279,11 +280,6 @@ class SimulatedArmWorld:
             raise SkillFailed(f"cannot put {place!r} on itself", where="arm")
         self.on[self.holding] = place
         self.holding = None
-
-
-def plain_thing_name(value: object) -> str:
-    """A name without the position that TypeFly may write behind it (``chair[0.6]``)."""
-    return str(value).partition("[")[0].strip().lower()
 
 
 def _simulated_world_number(value: Plain) -> float:

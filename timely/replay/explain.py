@@ -256,4 +256,6 @@ def _explained_choice_text(choice: Mapping[str, Any]) -> str:
             f"{name}" + ("" if key is None else f" ({key:.4g})") for name, key in entries[:MAX_NAMED]
         )
 
-    return f"step {choice['step']}: chosen, with keys: {pairs(choice['served'])}; left out: {pairs(choice['out'])}"
+    served, out = choice["served"], choice["out"]
+    named = "chosen" if all(key is None for _, key in served) else "chosen, with keys"
+    return f"step {choice['step']}: {named}: {pairs(served)}; left out: {pairs(out)}"

@@ -62,6 +62,23 @@ def test_disciplines_do_not_learn_it(repeat_steps: bool) -> None:
     assert simulator.controller.speed.step_s(1, 0) == approx(0.008, rel=1e-3)
 
 
+def test_an_asynchronous_engine_that_drafts_composes_no_step_ahead_so_nothing_hides_it() -> None:
+    """A step takes 10 ms, and the loop 2 for its member and 3 for the other job."""
+    shape = machine(profile(max_batch=1), asynchronous=True, loop_member_s=0.002, loop_waiting_s=0.003)
+    simulator = Simulator(ReplayOptions(discipline="fcfs", draft_tokens=4), shape)
+    tasks = [task(job, plan=((100, 1.0),), network_s=0.0) for job in range(2)]
+    first, _ = simulator.run(tasks).records
+    assert first.ready_s[0] / 0.015 == approx(round(first.ready_s[0] / 0.015))
+    assert simulator.controller.speed.step_s(1, 0) == approx(0.01, rel=1e-3)
+
+
+def test_no_step_takes_less_than_nothing() -> None:
+    """The loop is said to take more than whole steps."""
+    simulator = Simulator(ReplayOptions(discipline="fcfs"), machine(loop_member_s=0.02))
+    simulator.run(one_after_the_other())
+    assert simulator.controller.busy_s == 0.0
+
+
 def test_an_asynchronous_engine_hides_it_behind_a_step() -> None:
     for limits in ({"loop_waiting_s": 0.009}, {"loop_member_s": 0.009}):
         plain, slow = (

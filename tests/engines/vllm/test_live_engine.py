@@ -429,7 +429,7 @@ async def test_the_journal_times_every_step(engine: VllmEngine) -> None:
 async def test_a_calibration_decodes_beside_plans_that_wait(
     engine: VllmEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in (("WAITING_PLANS", 12), ("BATCHES", (1, 2)), ("DECODE_TOKENS", 4)):
+    for name, value in (("WAITING_PLANS", 12), ("MOST_BESIDE_WAITING", 2), ("DECODE_TOKENS", 4)):
         monkeypatch.setattr(calibrate, name, value)
     before = (await engine.stats()).now_s
     async with asyncio.timeout(200):

@@ -88,12 +88,12 @@ class TardinessStep:
         "_heeded_cost",
         "_is_shared",
         "_longest_tokens",
+        "_members_to_heed",
         "_numbers",
         "_parked_slack_s",
         "_promises",
         "_refusals",
         "_rules",
-        "_unheeded",
         "limited_by",
     )  # fmt: skip
 
@@ -121,7 +121,7 @@ class TardinessStep:
         self._all = TardinessDelayCost(rules.EARLY_SHARE)
         self._heeded_cost = TardinessDelayCost(rules.EARLY_SHARE)
         """Members that an ordinary request has to heed."""
-        self._unheeded: list[tuple[float, float, float, float, float, float, bool]] = []
+        self._members_to_heed: list[tuple[float, float, float, float, float, float, bool]] = []
         """Further ones as of ``_join``, not noted yet: mostly no ordinary candidate follows."""
         self._has_ordinary = bool(np.count_nonzero(numbers.ordinary))
         """There are ordinary requests; without any nothing reads what they would have to heed."""
@@ -410,16 +410,16 @@ class TardinessStep:
             return  # no delay costs it anything
         self._all.join(slack_s, delay_s, already_s, weight, work_s, plain=plain)
         if self._has_ordinary and not ordinary:
-            self._unheeded.append((slack_s, delay_s, already_s, weight, work_s, left_tokens, plain))
+            self._members_to_heed.append((slack_s, delay_s, already_s, weight, work_s, left_tokens, plain))
         if not (ordinary or plain) and left_tokens > self._longest_tokens:
             self._longest_tokens = left_tokens
 
     def _heed_members(self) -> None:
         """Note the members that have joined one by one and are no ordinary requests, so these have to heed them."""
-        for slack_s, delay_s, already_s, weight, work_s, _, plain in self._unheeded:
+        for slack_s, delay_s, already_s, weight, work_s, _, plain in self._members_to_heed:
             if weight > self.HEEDED_WEIGHT:
                 self._heeded_cost.join(slack_s, delay_s, already_s, weight, work_s, plain=plain)
-        self._unheeded.clear()
+        self._members_to_heed.clear()
 
     def worth_evicting(self, row: int, victims: list[int]) -> bool:
         """Whether a job gains at least as much by the victims' memory as they lose.

@@ -147,7 +147,7 @@ class TimelyAnswerLengths:
                 lengths[place] = self._of_similar(vector, *recent)
             elif expected_tokens is not None:
                 lengths[place] = max(1.0, expected_tokens) * self._errors.factors(expected_tokens)
-        longest = np.array([[max(1, spec.max_tokens)] for spec in specs])
+        longest = np.array([max(1, spec.max_tokens) for spec in specs]).reshape(-1, 1)
         bounded: Floats = np.minimum(np.maximum(lengths, 1.0), longest)
         return bounded
 

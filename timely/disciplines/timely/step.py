@@ -80,7 +80,7 @@ class TimelyStep(TardinessStep):
         return self.late_weight < self._decode_price
 
     def _heed_members(self) -> None:
-        for slack_s, delay_s, _, weight, work_s, left_tokens, plain in self._unheeded:
+        for slack_s, delay_s, _, weight, work_s, left_tokens, plain in self._members_to_heed:
             self._delayed_members.join(slack_s + delay_s, weight, work_s, math.inf if plain else left_tokens)
         super()._heed_members()
 

@@ -36,7 +36,7 @@ class SimStep:
         times: seconds; of a row of steps each one's, the last being in flight.
         begun_s: when the engine takes it to have begun: at the end of the one before.
         over_s: when it really was over, if the engine saw that only later.
-        waiting_s: the part of its time, and of each that is repeated, that the live jobs outside of it take.
+        loop_s: the part of its time, and of each that is repeated, that the loop adds to the profile's step time.
     """
 
     members: list[tuple[SimTask, int, bool]]
@@ -47,7 +47,7 @@ class SimStep:
     times: list[float] = field(default_factory=list)
     begun_s: float = 0.0
     over_s: float | None = None
-    waiting_s: float = 0.0
+    loop_s: float = 0.0
 
 
 class SimSteps:
@@ -175,8 +175,11 @@ class SimSteps:
         prefills = sum(prefill for _, _, prefill in step.members)
         decodes = len(step.members) - prefills
         waiting = len(self._live) - len(step.members)
-        step.waiting_s = 0.0 if self._ahead else self._profile.limits.loop_growth_s(0, waiting)
-        step.times.append(self._time_s(now, step, decodes, prefills, drafts, moved_tokens) + step.waiting_s)
+        if not self._ahead:
+            # Step times of an asynchronous engine do not hold what the loop takes for their members.
+            hidden = len(step.members) if self._profile.limits.asynchronous else 0
+            step.loop_s = self._profile.limits.loop_growth_s(hidden, waiting)
+        step.times.append(self._time_s(now, step, decodes, prefills, drafts, moved_tokens) + step.loop_s)
         if plan.steady and self._repeats and not step.prefill_tokens:
             self._repeat(now, step)
         self.prefill_tokens += step.prefill_tokens
@@ -296,7 +299,7 @@ class SimSteps:
         now += times[0]
         while len(times) < most and now < horizon_s:
             context += len(members)
-            times.append(self._step_time(len(members), 0, 0, 0.0, context) + step.waiting_s)
+            times.append(self._step_time(len(members), 0, 0, 0.0, context) + step.loop_s)
             now += times[-1]
 
     def _sleep(self, plan: StepPlan, now: float) -> None:
@@ -349,9 +352,10 @@ class SimSteps:
         """Be done with all steps of a row but the last; returns when that one begins."""
         controller, table, times = self._controller, self._controller.table, step.times
         job_ids = [live.task.job for live, _, _ in step.members]
-        between_s = self._between_s(step)
         for again, time_s in enumerate(times[:-1]):
-            controller.ran_again(job_ids, time_s - between_s, step.context_tokens + again * len(job_ids))
+            controller.ran_again(
+                job_ids, self._computed_s(step, time_s), step.context_tokens + again * len(job_ids)
+            )
         for time_s in times[:-1]:
             now += time_s
         repeats = len(times) - 1
@@ -409,14 +413,15 @@ class SimSteps:
         """Report the step's time; ``following`` was composed ahead and begins now."""
         members = len(step.members)
         prompts = following is not None and following.prefill_tokens > 0
-        step_s = now - step.begun_s if self._ahead else step.times[-1] - self._between_s(step)
+        step_s = now - step.begun_s if self._ahead else self._computed_s(step, step.times[-1])
         context_tokens = step.context_tokens + (len(step.times) - 1) * members
         self._controller.ran(members, step.prefill_tokens, step_s, context_tokens, prompts_follow=prompts)
 
-    def _between_s(self, step: SimStep) -> float:
-        """The part of a step's time that lies behind its last token, seconds."""
+    def _computed_s(self, step: SimStep, time_s: float) -> float:
+        """A step's time without what lies behind its last token, seconds."""
         limits = self._profile.limits
-        return limits.between_s + limits.loop_growth_s(len(step.members), 0) + step.waiting_s
+        members = 0 if limits.asynchronous else len(step.members)
+        return max(0.0, time_s - limits.between_s - limits.loop_growth_s(members, 0) - step.loop_s)
 
     def _produce(self, step: SimStep, live: SimTask, tokens: int, prefill: bool, now: float) -> int:
         """Output tokens that the step gave a member; 0 while its prompt goes on, or if its token is void."""

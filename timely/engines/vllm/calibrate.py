@@ -31,7 +31,13 @@ MIXED_STEPS = ((2, 60), (2, 120), (2, 300), (6, 60), (6, 120), (6, 300), (4, 900
 """(sequences that decode, tokens of a prompt that comes in between)."""
 ACCELERATOR_MIXED_STEPS = ((16, 120), (16, 500), (48, 120), (48, 500))
 WAITING_PLANS = 256
-"""Plans that wait for a robot's value while others decode, as far as there are slots: the loop grows with them."""
+"""Plans that wait for a robot's value while others decode, as far as there are slots: the loop grows with them.
+
+Fewer than the 32 of ``LEAST_JOBS`` tell nothing.
+"""
+MOST_BESIDE_WAITING = 16
+"""Sequences that decode beside them at most, so that an engine with 64 slots has enough plans that wait."""
+PARK_TIMEOUT_S = 600.0
 DECODE_TOKENS = 14
 """Output tokens of each decoding sequence."""
 ROUNDS = 3
@@ -125,15 +131,17 @@ class _VllmCalibration:
     async def beside_waiting_plans(self, rounds: int) -> None:
         """Sequences that decode while many plans are parked: these steps tell of the engine's loop alone."""
         sizes = self._engine.sizes
-        most_batch = max(self._batches)
-        slots = min(sizes.max_batch - most_batch, sizes.kv_blocks // 2)
-        requests = [self._request(16, 2, waits=True) for _ in range(min(WAITING_PLANS, slots))]
-        streams = [self._engine.generate(request) for request in requests]
-        await asyncio.gather(*map(anext, streams))
-        for _ in range(rounds):
-            for batch in (1, most_batch // 2, most_batch):
-                await self._group([CONTEXTS[0]] * batch, DECODE_TOKENS)
-        await asyncio.gather(*(stream.aclose() for stream in streams))
+        most_batch = max(1, min(MOST_BESIDE_WAITING, sizes.max_batch // 2))
+        slots = min(WAITING_PLANS, sizes.max_batch - most_batch, sizes.kv_blocks // 4)
+        streams = [self._engine.generate(self._request(16, 2, waits=True)) for _ in range(slots)]
+        try:
+            async with asyncio.timeout(PARK_TIMEOUT_S):
+                await asyncio.gather(*map(anext, streams))
+            for _ in range(rounds):
+                for batch in (1, most_batch // 2, most_batch):
+                    await self._group([CONTEXTS[0]] * batch, DECODE_TOKENS)
+        finally:
+            await asyncio.gather(*(stream.aclose() for stream in streams))
 
     async def _group(self, prompts: Sequence[int], tokens: int) -> None:
         await asyncio.gather(*(self._generate(prompt, tokens) for prompt in prompts))

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 
-from timely.plans.simulated_worlds import plain_thing_name
+from timely.plans.thing_names import plain_thing_name
 from timely_robots.detector import Detector, DronePose, Sighting, make_robot_detector
 from timely_robots.error_codes import ErrorCode
 from timely_robots.robot import Robot, Setting

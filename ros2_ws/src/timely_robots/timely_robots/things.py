@@ -2,7 +2,7 @@
 
 import math
 
-from timely.plans.simulated_worlds import plain_thing_name
+from timely.plans.thing_names import plain_thing_name
 from timely_robots.error_codes import ErrorCode
 from timely_robots.segments import MotionError
 

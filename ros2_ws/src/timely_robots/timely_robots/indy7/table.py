@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from timely.plans.simulated_worlds import plain_thing_name
+from timely.plans.thing_names import plain_thing_name
 from timely_robots.error_codes import ErrorCode
 from timely_robots.segments import MotionError
 from timely_robots.things import read_robot_place

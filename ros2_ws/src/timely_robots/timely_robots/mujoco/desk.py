@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Mapping
 
-from timely.plans.simulated_worlds import plain_thing_name
+from timely.plans.thing_names import plain_thing_name
 from timely_robots.error_codes import ErrorCode
 from timely_robots.mujoco.arm import MujocoArm, mujoco_arm_joints_for
 from timely_robots.mujoco.models import CUBE_M, HOME, Spot

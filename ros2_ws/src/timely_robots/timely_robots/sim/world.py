@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 
-from timely.plans.simulated_worlds import plain_thing_name
+from timely.plans.thing_names import plain_thing_name
 from timely_robots.detector import DronePose
 from timely_robots.drone_skills import STRAIGHT
 from timely_robots.error_codes import ErrorCode
