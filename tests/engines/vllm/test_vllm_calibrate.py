@@ -121,7 +121,7 @@ def test_every_kind_of_step_is_asked_for(tmp_path: Path, monkeypatch: pytest.Mon
     for context, batch in itertools.product(calibrate.CONTEXTS, calibrate.BATCHES):
         assert FakeEngine.prompts.count(context) >= 2 * batch
     # First many plans wait for a value, beside one sequence to the most at once.
-    slots = FakeEngine.sizes.max_batch - max(calibrate.BATCHES)
+    slots = FakeEngine.sizes.max_batch - calibrate.MOST_BESIDE_WAITING
     assert FakeEngine.waiting[4:].index(False) == FakeEngine.waiting.count(True) == slots
     assert all(step.step_s < 2.0 for step in fitted)
     assert len(fitted) > 500
