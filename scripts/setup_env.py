@@ -458,7 +458,9 @@ def package_source(env: Environment) -> dict[str, str]:
     PyTorch's own index.
     """
     settings: dict[str, str] = {}
-    for line in read_answer(str(env.python), "-m", "pip", "config", "list", check=False).splitlines():
+    for line in read_answer(
+        str(env.python), "-m", "pip", "config", "list", check=False, stderr=subprocess.DEVNULL
+    ).splitlines():
         name, sign, value = line.partition("=")
         if not sign:
             continue
@@ -534,7 +536,9 @@ def find_python() -> str:
 def python_version(path: str) -> tuple[int, int] | None:
     """Major and minor version of a Python that can make environments; None if it cannot."""
     try:
-        answer = read_answer(path, "-c", "import ensurepip, sys, venv; print(*sys.version_info[:2])")
+        answer = read_answer(
+            path, "-c", "import ensurepip, sys, venv; print(*sys.version_info[:2])", stderr=subprocess.DEVNULL
+        )
     except (OSError, subprocess.SubprocessError):
         return None
     match = re.fullmatch(r"(\d+) (\d+)\s*", answer)
