@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
+import httpx
 import pytest
 
 from timely.bench import plain
@@ -141,6 +143,24 @@ def test_an_interrupted_run_goes_on_after_its_last_measurement(tmp_path: Path) -
     assert result == benchmark_plain_throughput(undisturbed.run, 3, lambda line: None)
     assert bench.turns == undisturbed.turns[4:]
     assert not file.exists()
+
+
+def test_what_a_server_has_done_is_read_from_its_metrics_and_its_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of two engines."""
+    page = (
+        "# TYPE vllm:iteration_tokens_total histogram\n"
+        'vllm:iteration_tokens_total_bucket{engine="0",le="1.0"} 90.0\n'
+        'vllm:iteration_tokens_total_sum{engine="0"} 5000.0\n'
+        'vllm:iteration_tokens_total_count{engine="0"} 99.0\n'
+        'vllm:iteration_tokens_total_count{engine="1"} 1.0\n'
+    )
+    monkeypatch.setattr(httpx, "get", lambda url, timeout: httpx.Response(200, text=page))
+    before_s = sum(os.times()[:2])
+    work = plain._server_work(os.getpid(), "http://127.0.0.1:1")
+    assert work["steps"] == 100.0
+    assert before_s - 0.02 <= work["front_end_s"] <= sum(os.times()[:2]) + 0.02
 
 
 def test_all_servers_get_the_same_arguments_and_model(tmp_path: Path) -> None:

@@ -33,8 +33,13 @@ MEASURES = {
     "ttft_p99_ratio": "p99_ttft_ms",
     "itl_p50_ratio": "p50_itl_ms",
     "itl_p99_ratio": "p99_itl_ms",
+    "steps_ratio": "steps",
+    "front_end_ratio": "front_end_s",
 }
-"""Name of a ratio -> field of the client's result."""
+"""Name of a ratio -> field of the client's result, or of ``_server_work``, which a noisy machine changes little."""
+
+STEP_COUNT = "vllm:iteration_tokens_total_count"
+"""vLLM's metric; one series an engine."""
 
 SCHEDULER = "timely.engines.vllm.scheduler.TimelyScheduler"
 
@@ -66,9 +71,10 @@ def benchmark_plain_throughput(
         InvalidInput: the checkpoint is of other settings.
         OutOfTime: the budget is used up.
     """
+    settings = {**(settings or {}), "measures": sorted(MEASURES)}
     begin_s, done = time.monotonic(), 0
     runs: dict[str, list[Mapping[str, float]]] = {server: [] for server in SERVERS}
-    runs |= load_core_checkpoint(checkpoint, settings or {}) or {}
+    runs |= load_core_checkpoint(checkpoint, settings) or {}
     for repetition in range(repetitions):
         first = repetition % len(SERVERS)
         for server in SERVERS[first:] + SERVERS[:first]:
@@ -80,7 +86,7 @@ def benchmark_plain_throughput(
             result = run(server, repetition)
             done += 1
             runs[server].append({field: result[field] for field in MEASURES.values()})
-            save_core_checkpoint(checkpoint, settings or {}, runs)
+            save_core_checkpoint(checkpoint, settings, runs)
             say(f"repetition {repetition + 1}, {server}: {result['output_throughput']:.0f} tokens/s")
     medians = {
         server: {field: statistics.median(row[field] for row in rows) for field in MEASURES.values()}
@@ -187,6 +193,8 @@ class VllmBench:
             "--save-result", "--result-dir", str(self._folder), "--result-filename", target.name,
         ]  # fmt: skip
         client = ChildProcess("client", command, log=target.with_suffix(".client.log"))
+        pid = self._running[server][0].pid
+        before = _server_work(pid, url)
         try:
             client.start()
             client.finish(CLIENT_S)
@@ -197,7 +205,21 @@ class VllmBench:
             raise EngineFailed(
                 f"{result.get('completed')} of {self._prompts} requests completed", where=server
             )
-        return result
+        work = {name: value - before[name] for name, value in _server_work(pid, url).items()}
+        return {**result, **work}
+
+
+def _server_work(pid: int, url: str) -> dict[str, float]:
+    """What a server has done since its start: ``steps`` of its engine, and ``front_end_s``.
+
+    The latter are processor seconds of the server's own process: HTTP, prompts to tokens and tokens to text.
+    """
+    import httpx
+
+    lines = httpx.get(f"{url}/metrics", timeout=30.0).text.splitlines()
+    steps = [line.rpartition(" ")[2] for line in lines if line.startswith(STEP_COUNT)]
+    ticks = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[11:13]
+    return {"steps": sum(map(float, steps)), "front_end_s": sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")}
 
 
 def _vllm_bench_script(name: str) -> str:

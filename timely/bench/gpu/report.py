@@ -10,6 +10,8 @@ from timely.bench.papers.seed_statistics import Measured
 from timely.bench.plain import MEASURES
 from timely.core.files import core_write_file
 
+PLAIN_UNITS = {"output_throughput": "tokens/s", "steps": "steps", "front_end_s": "s"}
+"""Of the benchmark of ordinary requests, where a field is no time in milliseconds."""
 FIRST_ACTION_REACH = 3.0
 """Mean response of whole answers over ours that is aimed at, at the published load."""
 
@@ -104,7 +106,7 @@ def _gpu_bench_plain_lines(plain: Value) -> list[str]:
         ratio, stock = plain[name], plain["medians"]["stock"][field]
         lines.append(
             f"| {name.removesuffix('_ratio').replace('_', ' ')} | {ratio['plugged']:.3f}"
-            f" | {ratio['served']:.3f} | {stock:.1f} {'ms' if field.endswith('_ms') else 'tokens/s'} |"
+            f" | {ratio['served']:.3f} | {stock:.1f} {PLAIN_UNITS.get(field, 'ms')} |"
         )
     return lines
 
