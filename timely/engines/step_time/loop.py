@@ -37,9 +37,10 @@ def step_loop_s(journals: Iterable[Iterable[Mapping[str, Any]]]) -> dict[str, fl
     betweens: list[tuple[float, ...]] = []
     for events in map(list, journals):
         timed_events = [event for event in events if event.get("event") == "timed"]
-        journal_gaps = _loop_gaps(events, timed_events)
+        live, arrivals = live_jobs_at_steps(events), _arrivals_before_steps(events)
+        journal_gaps = _loop_gaps(timed_events, live, arrivals)
         gaps += journal_gaps.values()
-        works += _loop_works(events, timed_events)
+        works += _loop_works(timed_events, live, arrivals)
         last_s = -math.inf
         for number, (event, after) in enumerate(pairwise(timed_events)):
             gap_s = float(after["t_s"]) - float(event["end_s"])
@@ -63,13 +64,12 @@ def step_loop_s(journals: Iterable[Iterable[Mapping[str, Any]]]) -> dict[str, fl
 
 
 def _loop_gaps(
-    events: Sequence[Mapping[str, Any]], timed_events: Sequence[Mapping[str, Any]]
+    timed_events: Sequence[Mapping[str, Any]], live: Mapping[float, int], arrivals: Mapping[float, int]
 ) -> dict[int, tuple[float, ...]]:
     """By a step's place: time from its end to the next composition, its members, jobs not in the next one, new jobs.
 
     With asynchronous scheduling the step behind it is composed already, and the next one is the one after that.
     """
-    live, arrivals = live_jobs_at_steps(events), _arrivals_before_steps(events)
     gaps: dict[int, tuple[float, ...]] = {}
     later = 0
     for number, event in enumerate(timed_events):
@@ -88,10 +88,9 @@ def _loop_gaps(
 
 
 def _loop_works(
-    events: Sequence[Mapping[str, Any]], timed_events: Sequence[Mapping[str, Any]]
+    timed_events: Sequence[Mapping[str, Any]], live: Mapping[float, int], arrivals: Mapping[float, int]
 ) -> list[tuple[float, ...]]:
     """Of steps with another composed while they ran: ``loop_s``, its members, jobs not in it, new jobs."""
-    live, arrivals = live_jobs_at_steps(events), _arrivals_before_steps(events)
     works: list[tuple[float, ...]] = []
     for event, after in pairwise(timed_events):
         composed_s = float(event["t_s"])
