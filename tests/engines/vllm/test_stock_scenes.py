@@ -268,6 +268,32 @@ def test_a_pooling_request_is_scheduled_in_vllms_order_beside_a_plan() -> None:
     scene.check_empty()
 
 
+def test_blocks_run_out_under_pooling_requests_with_priorities() -> None:
+    """No plan orders them, so vLLM's last resort takes the least important one."""
+    from vllm.pooling_params import PoolingParams
+    from vllm.v1.request import Request
+
+    def steps(*, stock: bool) -> list[dict[str, int]]:
+        options: dict[str, Any] = {"scheduler_reserve_full_isl": False, "long_prefill_token_threshold": 16}
+        scene = Scene(stock=stock, blocks=14, budget=32, policy="priority", runner="pooling", **options)
+        for name, priority in (("background", 5), ("urgent", 0)):
+            request = Request(
+                name, [priority] * 160, None, PoolingParams(task="embed"),
+                priority=priority, block_hasher=scene.hasher,
+            )  # fmt: skip
+            scene.scheduler.add_request(request)
+            scene.schedule()
+            scene.update()
+        while scene.held:
+            scene.schedule()
+            ends = [name for name in scene.held if scene.scheduler.requests[name].num_computed_tokens == 160]
+            abort(scene, *ends)
+            scene.update()
+        return scene.steps
+
+    assert steps(stock=False) == steps(stock=True)
+
+
 def test_the_lockstep_of_data_parallel_moe_engines_goes_on_while_all_plans_are_parked() -> None:
     """Such an engine asks for unfinished requests; it computes a dummy batch when its own step is empty."""
     scene = Scene()

@@ -98,6 +98,17 @@ def test_a_repeated_value_is_not_taken_for_the_one_that_is_awaited(depth: int) -
     scene.check_empty()
 
 
+def test_a_value_is_no_second_arrival_in_vllms_metrics() -> None:
+    """vLLM takes the last such event for the begin of a wait that ended with the first step: below zero seconds."""
+    scene = Scene(log_stats=True)
+    request = scene.add("asks", 20, 9, scene.plan((3, 0.1, True), (6, 0.1), task_id="asks"))
+    scene.run(until=lambda: scene.scheduler.control({"kind": "stats"})["blocked"] == 1)
+    give_value(scene, "asks", 0)
+    assert request.take_events() is None
+    scene.run()
+    scene.check_empty()
+
+
 def test_a_request_that_waits_with_its_value_gives_up_its_blocks() -> None:
     """The only victim is one that vLLM does not count as running: an urgent request gets its room all the same."""
     scene = Scene(blocks=8)

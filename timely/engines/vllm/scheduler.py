@@ -76,14 +76,14 @@ class TimelyScheduler(VllmChunkCaps):
         compatibility.check_vllm()
         compatibility.refuse_unsupported_vllm(self.vllm_config, recurrent=self.has_mamba_layers)
         end_vllm_with_parent()
-        # The plan orders requests, so vLLM's last resort takes the end of ``running`` under either policy.
         self.waiting = VllmPlannedQueue(create_request_queue(self.policy))
-        self.policy: Any = SchedulingPolicy.FCFS
-        self.kv_holding_waiting = create_request_queue(self.policy)
         lora_config: Any = self.vllm_config.lora_config
         self.max_adapters: int | None = lora_config.max_loras if lora_config else None
         """Most LoRA adapters in a step; None without LoRA."""
         if self.vllm_config.model_config.runner_type != "pooling":
+            # The plan orders requests, so vLLM's last resort takes the end of ``running`` under either policy.
+            self.policy: Any = SchedulingPolicy.FCFS
+            self.kv_holding_waiting = create_request_queue(self.policy)
             # The plan keeps to it. Since 0.33 vLLM counts the adapters of parked requests, too.
             self.lora_config = None
         self.clock: Callable[[], float] = time.monotonic

@@ -96,6 +96,7 @@ def append_vllm_value(scheduler: Any, request: Request, token_ids: list[int]) ->
     # vLLM drops the last token, which here stays, to be computed with the value: another takes its place.
     request.num_computed_tokens = request.num_tokens
     request._all_token_ids.append(0)
+    events = list(request.events)
     scheduler._update_request_as_session(
         request,
         StreamingUpdate(
@@ -107,6 +108,8 @@ def append_vllm_value(scheduler: Any, request: Request, token_ids: list[int]) ->
         ),
     )
     request.num_computed_tokens = computed_tokens
+    # Metrics would take the time of the value for that of the request's arrival in the queue.
+    request.events = events
     if status == RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR:
         request.status = status  # a plan that was resumed, whose grammar is still being compiled
     if running:
