@@ -155,6 +155,19 @@ async def test_what_our_own_server_says_beside_the_body_reaches_the_scheduler() 
     ]
 
 
+@pytest.mark.parametrize("field", ["skill_set", "robot"])
+@pytest.mark.parametrize("name", ["nope", "../drone", "/etc/passwd"])
+def test_an_unknown_name_is_refused_before_the_engine(field: str, name: str) -> None:
+    pytest.importorskip("vllm", reason="needs vLLM")
+    from vllm.exceptions import VLLMValidationError
+
+    from timely.engines.vllm.plugin import _validating_vllm_parameters
+
+    process_inputs = _validating_vllm_parameters(lambda self, request_id, prompt, params: None)
+    with pytest.raises(VLLMValidationError, match=f"{field}: unknown"):
+        process_inputs(None, "cmpl-1", {}, SimpleNamespace(extra_args={f"timely_{field}": name}))
+
+
 @pytest.mark.asyncio
 async def test_a_model_that_generates_no_text_is_refused_at_the_start() -> None:
     from timely.engines.vllm.openai import build_vllm_openai_app

@@ -171,10 +171,11 @@ def test_vllms_last_resort_takes_a_parked_plan_first(policy: str, monkeypatch: p
     scene.check_empty()
 
 
-def test_a_refused_request_never_runs() -> None:
+@pytest.mark.parametrize("fields", [{"skill_set": "nonsense"}, {"skill_set": "drone", "robot": "nonsense"}])
+def test_a_refused_request_never_runs(fields: dict[str, str]) -> None:
     scene = Scene()
-    scene.add("plan", 20, 4, {"skill_set": "nonsense"})
-    scene.add("stock", 20, 4, extra={"timely_skill_set": "nonsense"})
+    scene.add("plan", 20, 4, fields)
+    scene.add("stock", 20, 4, extra={f"timely_{name}": value for name, value in fields.items()})
     scene.add("plain", 20, 4)
     scene.run()
     assert scene.steps[0].keys() == {"plain"}

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol
 
-from lrtrace.profiles import find_robot_profile
 from lrtrace.robot_profile import RobotProfile
 from timely.core.errors import TimelyError
 from timely.plans.language.parser import SegmentParser
 from timely.plans.language.segmenter import Segmenter
+from timely.plans.robot_profiles import find_plan_robot_profile
 from timely.plans.skill_library import find_skill_set_copy
 from timely.plans.skill_set import SkillSet
 from timely.plans.timing import plan_segment_execution_s, plan_segment_max_tokens
@@ -137,7 +137,7 @@ def vllm_skill_set(name: str, fingerprint: str = "") -> SkillSet:
 @cache
 def vllm_robot_profile(name: str) -> RobotProfile:
     """The robot profile of that name, read once a process."""
-    return find_robot_profile(name)
+    return find_plan_robot_profile(name)
 
 
 class VllmSegmentBounds:
