@@ -50,3 +50,18 @@ def test_kept_blocks_go_when_a_request_needs_them_and_the_cache_can_be_reset() -
     scene.add("large", BLOCK_TOKENS * (BLOCKS - 1), 2)
     scene.run()
     scene.check_empty()
+
+
+def test_keeping_a_prompt_is_no_use_of_its_blocks_in_vllms_metrics() -> None:
+    from timely.engines.vllm import kept_prefixes
+
+    scene = Scene(log_stats=True, kv_cache_metrics=True, kv_cache_metrics_sample=1.0)
+    scene.add("warm-up", [*FIXED, 1], 1, {"keep_prompt": True})
+    scene.run()
+    for number in range(3):
+        scene.clock.advance_to(scene.clock.now() + kept_prefixes.REFRESH_S)
+        scene.add(f"chat-{number}", 10, 2)
+        scene.run()
+    stored = scene.scheduler.kv_metrics_collector.block_metrics.values()
+    assert len(stored) >= len(FIXED) / BLOCK_TOKENS
+    assert not any(block.access_history for block in stored)

@@ -21,6 +21,7 @@ from timely.core.errors import (
     EngineDied,
     EngineFailed,
     InvalidInput,
+    Overloaded,
     TooLarge,
     UnknownName,
     Unsupported,
@@ -247,6 +248,17 @@ async def test_bad_requests_are_refused_and_the_engine_lives_on(engine: VllmEngi
         await collect(engine, planned("twice", 60.0))
     await live.aclose()
     assert (await collect(engine, planned("after", 0.01)))[-1].reason == "complete"
+
+
+@pytest.mark.parametrize("limit", ["max_num_queued_reqs", "max_num_queued_tokens"])
+async def test_a_limit_of_vllms_own_queue_refuses_a_plan(
+    engine: VllmEngine, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(engine._running().scheduler_config, limit, 0)
+        with pytest.raises(Overloaded, match="again later"):
+            await collect(engine, planned("refused", 0.01))
+    assert (await collect(engine, planned("refused", 0.01)))[-1].reason == "complete"
 
 
 async def test_an_error_of_the_engine_process_reaches_the_task_with_its_kind(

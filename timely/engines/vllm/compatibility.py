@@ -73,9 +73,9 @@ CACHE_METHODS: dict[str, tuple[str, ...]] = {
 }
 POOL_METHODS: dict[str, tuple[str, ...]] = {
     "get_cached_block": ("block_hash", "kv_cache_group_ids"),
-    "touch": ("blocks",),
-    "free_blocks": ("ordered_blocks",),
 }
+POOL_FIELDS = ("free_block_queue",)
+QUEUE_METHODS: dict[str, tuple[str, ...]] = {"remove": ("block",), "append_n": ("blocks",)}
 CORE_METHODS = (
     "_handle_client_request", "_handle_shutdown", "_notify_idle_state_callbacks", "_pause_complete",
     "_send_abort_outputs", "run_busy_loop", "add_request",
@@ -92,6 +92,7 @@ def check_vllm() -> None:
     from vllm.logger import init_logger
     from vllm.v1.core.block_pool import BlockPool
     from vllm.v1.core.kv_cache_manager import KVCacheManager
+    from vllm.v1.core.kv_cache_utils import FreeKVCacheBlockQueue
     from vllm.v1.core.sched.async_scheduler import AsyncScheduler
     from vllm.v1.core.sched.output import GrammarOutput
     from vllm.v1.core.sched.scheduler import Scheduler
@@ -109,6 +110,7 @@ def check_vllm() -> None:
         (AsyncScheduler, SCHEDULER_METHODS),
         (KVCacheManager, CACHE_METHODS),
         (BlockPool, POOL_METHODS),
+        (FreeKVCacheBlockQueue, QUEUE_METHODS),
         (EngineCoreProc, dict.fromkeys(CORE_METHODS, ())),
         (RequestState, {"make_request_output": ("finish_reason", "kv_transfer_params")}),
         (PrometheusStatLogger, {"record": ("scheduler_stats", "engine_idx")}),
@@ -123,6 +125,7 @@ def check_vllm() -> None:
     for owner, fields in {
         Request: REQUEST_FIELDS,
         Scheduler: SCHEDULER_FIELDS,
+        BlockPool: POOL_FIELDS,
         PrometheusStatLogger: LOGGER_FIELDS,
     }.items():
         source = inspect.getsource(owner.__init__)

@@ -21,6 +21,7 @@ from timely.core.errors import (
     EngineDied,
     EngineFailed,
     InvalidInput,
+    Overloaded,
     TimelyError,
     TooLarge,
 )
@@ -241,8 +242,12 @@ class VllmEngine(Engine):
         kill_vllm(self._running())
 
     @staticmethod
-    def _failure(llm: Any, error: Exception) -> EngineFailed:
+    def _failure(llm: Any, error: Exception) -> TimelyError:
         """vLLM raises ``EngineDeadError`` and others from many places."""
+        from vllm.exceptions import GracefulHTTPError
+
+        if isinstance(error, GracefulHTTPError):  # a limit of vLLM's own queue
+            return Overloaded(error.message, where="vllm")
         kind = EngineDied if llm.errored else EngineFailed
         return kind(vllm_error_line(error), where="vllm")
 

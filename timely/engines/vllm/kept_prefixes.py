@@ -47,6 +47,9 @@ class VllmKeptPrefixes:
             return
         self._next_s = now + REFRESH_S
         blocks = self._prefix.unheld(self._hashes)
-        self._pool.touch(blocks)
+        # Not by the pool's ``touch``: vLLM's metrics would count each refresh as a use of the block.
+        queue = self._pool.free_block_queue
+        for block in blocks:
+            queue.remove(block)
         # The end of a prompt goes first: without its beginning it is of no use.
-        self._pool.free_blocks(reversed(blocks))
+        queue.append_n(blocks[::-1])
