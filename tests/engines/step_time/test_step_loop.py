@@ -111,6 +111,25 @@ def test_what_scheduling_takes_is_added_where_it_is_known() -> None:
     assert loop_s["loop_waiting_s"] == pytest.approx(WAITING_S, rel=0.25)
 
 
+def test_a_launch_is_told_without_the_growth_of_its_step() -> None:
+    """The simulator adds that for each step, so the launch of 40 members must not contain it."""
+    grown = journal(ahead=True, has_work=True, noise=0.0)
+    growth_s = 3 * (40 * MEMBER_S + 500 * WAITING_S)
+    begin_s = 1e6
+    arrivals = [{"event": "arrive", "t_s": begin_s, "job": -number} for number in range(1, 541)]
+    launch = [
+        *arrivals,
+        {"event": "step", "t_s": begin_s},
+        event(begin_s, begin_s + 0.020, decodes=40),
+        event(begin_s + 0.002 + growth_s, begin_s + 0.040, decodes=40),
+        {"event": "finish", "t_s": begin_s, "job": -1},
+    ]
+    first_s = step_loop_s([grown])["launch_s"]
+    assert first_s == pytest.approx(0.001, abs=0.0001)
+    loop_s = step_loop_s([grown, launch, launch])
+    assert loop_s["launch_s"] == pytest.approx(0.002, rel=0.05)
+
+
 def test_slopes_without_noise_are_found_exactly() -> None:
     loop_s = step_loop_s([journal(noise=0.0)])
     assert loop_s["loop_member_s"] == pytest.approx(MEMBER_S, rel=0.01)

@@ -26,15 +26,16 @@ def step_loop_s(journals: Iterable[Iterable[Mapping[str, Any]]]) -> dict[str, fl
 
     ``between_s`` lies between two steps. ``launch_s`` and ``launch_prompts_s`` exist with asynchronous scheduling only.
     They are measured from composing a step of an idle engine to composing the next, while the first one runs.
+    All three are without the growth.
     ``loop_member_s`` and ``loop_waiting_s`` say how the time from the end of a step to the next composition grows. With
     asynchronous scheduling they have the growth of ``loop_s``, too, where the journal tells it: what scheduling a step
     and taking in its tokens took. Otherwise the times of steps contain that.
     ``journals`` has the events of each engine apart.
     """
-    loops_s: dict[str, list[float]] = {"between_s": [], "launch_s": [], "launch_prompts_s": []}
+    loops: dict[str, list[tuple[float, ...]]] = {"between_s": [], "launch_s": [], "launch_prompts_s": []}
+    """Of each: time, members and live jobs that waited."""
     gaps: list[tuple[float, ...]] = []
     works: list[tuple[float, ...]] = []
-    betweens: list[tuple[float, ...]] = []
     for events in map(list, journals):
         timed_events = [event for event in events if event.get("event") == "timed"]
         live, arrivals = live_jobs_at_steps(events), _arrivals_before_steps(events)
@@ -45,22 +46,17 @@ def step_loop_s(journals: Iterable[Iterable[Mapping[str, Any]]]) -> dict[str, fl
         for number, (event, after) in enumerate(pairwise(timed_events)):
             gap_s = float(after["t_s"]) - float(event["end_s"])
             if 0.0 <= gap_s < NEXT_STEP_S:
-                betweens.append(journal_gaps[number])
+                loops["between_s"].append(journal_gaps[number])
             elif gap_s < 0.0 and last_s < event["t_s"]:
                 name = "launch_prompts_s" if event["prefill_tokens"] > 0 else "launch_s"
-                loops_s[name].append(float(after["t_s"]) - float(event["t_s"]))
+                loops[name].append((float(after["t_s"]) - float(event["t_s"]), *_step_jobs(event, live)))
             last_s = float(event["end_s"])
-    member_s, waiting_s = _loop_slopes_s(gaps)
-    loops_s["between_s"] = [
-        max(0.0, gap_s - member_s * members - waiting_s * waiting) for gap_s, members, waiting, _ in betweens
-    ]
-    medians_s = {name: statistics.median(times_s) if times_s else 0.0 for name, times_s in loops_s.items()}
-    work_member_s, work_waiting_s = _loop_slopes_s(works)
-    return {
-        **medians_s,
-        "loop_member_s": member_s + work_member_s,
-        "loop_waiting_s": waiting_s + work_waiting_s,
-    }
+    member_s, waiting_s = np.add(_loop_slopes_s(gaps), _loop_slopes_s(works)).tolist()
+    medians_s = {}
+    for name, measured_loops in loops.items():
+        times_s = [max(0.0, loop[0] - member_s * loop[1] - waiting_s * loop[2]) for loop in measured_loops]
+        medians_s[name] = statistics.median(times_s) if times_s else 0.0
+    return {**medians_s, "loop_member_s": member_s, "loop_waiting_s": waiting_s}
 
 
 def _loop_gaps(
@@ -95,10 +91,14 @@ def _loop_works(
     for event, after in pairwise(timed_events):
         composed_s = float(event["t_s"])
         if "loop_s" in event and float(after["t_s"]) < float(event["end_s"]):
-            members = event["decodes"] + event["prefills"]
-            waiting = max(0, live.get(composed_s, 0) - members)
-            works.append((float(event["loop_s"]), members, waiting, arrivals.get(composed_s, 0)))
+            works.append((float(event["loop_s"]), *_step_jobs(event, live), arrivals.get(composed_s, 0)))
     return works
+
+
+def _step_jobs(event: Mapping[str, Any], live: Mapping[float, int]) -> tuple[int, int]:
+    """Members of a step, and live jobs that were not in it."""
+    members = int(event["decodes"] + event["prefills"])
+    return members, max(0, live.get(float(event["t_s"]), 0) - members)
 
 
 def _arrivals_before_steps(events: Iterable[Mapping[str, Any]]) -> dict[float, int]:
