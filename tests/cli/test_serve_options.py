@@ -24,7 +24,7 @@ def no_server(monkeypatch: pytest.MonkeyPatch) -> None:
     def start(*arguments: object, **options: object) -> int:
         raise AssertionError("it starts")
 
-    monkeypatch.setattr("timely.server.run.serve_engine", start)
+    monkeypatch.setattr("timely.server.run.run_server", start)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def start(*arguments: object, **options: object) -> int:
         raise AssertionError("it starts")
 
-    monkeypatch.setattr("timely.server.run.serve_engine", start)
+    monkeypatch.setattr("timely.server.run.run_server", start)
     (tmp_path / "file").write_bytes(b"\x00\xff")
     (tmp_path / "folder").mkdir()
     return tmp_path
@@ -49,6 +49,6 @@ def test_a_state_folder_is_made(paths: Path, monkeypatch: pytest.MonkeyPatch) ->
     async def stop_at_once(*arguments: object, **options: object) -> None:
         """The end without a signal."""
 
-    monkeypatch.setattr("timely.server.run.serve_engine", stop_at_once)
+    monkeypatch.setattr("timely.server.run.run_server", stop_at_once)
     assert run_timely_command([*SERVE, "--state-dir", str(paths / "folder" / "new")]) == 0
     assert list((paths / "folder" / "new").iterdir()) == []

@@ -79,7 +79,7 @@ def test_a_server_refuses_a_broken_one_before_its_engine_starts(
     def start(*arguments: object, **options: object) -> int:
         raise AssertionError("it starts")
 
-    monkeypatch.setattr("timely.server.run.serve_engine", start)
+    monkeypatch.setattr("timely.server.run.run_server", start)
     assert run_timely_command(["serve", "--engine", "scripted", "--port", "0"]) == 2
     err = capsys.readouterr().err
     assert err.startswith(f"timely: {broken}:6, profile: unknown robot profile 'rover'; known: ")

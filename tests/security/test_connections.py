@@ -33,7 +33,7 @@ from timely.server.http.body_limit import SMALL_BODY_BYTES, HttpBodyLimit
 from timely.server.http.connections import BoundedHttpProtocol, HttpConnectionPlaces
 from timely.server.http.unread import HttpUnreadTime
 from timely.server.listener import ServerTlsFiles, server_tls_files
-from timely.server.run import serve_engine
+from timely.server.run import run_server
 from timely.server.settings import ServerSettings
 from timely.server.tasks.stop_service import ServerStopService
 from timely.server.telemetry.repeat_limit import REPEATS, LogRepeatLimit
@@ -459,7 +459,7 @@ async def serving_tls(files: ServerTlsFiles, **limits: Any) -> AsyncIterator[str
     """The URL of a server with these files and settings."""
     ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     serving = asyncio.create_task(
-        serve_engine(
+        run_server(
             ScriptedEngine(PLANS),
             ServerSettings(**limits),
             None,

@@ -17,7 +17,7 @@ from timely.core import garbage
 from timely.core.garbage import collect_idle_garbage, short_gc_pauses
 from timely.engines.scripted import ScriptedEngine
 from timely.server import http_server
-from timely.server.run import serve_engine
+from timely.server.run import run_server
 
 
 class Cycle:
@@ -74,7 +74,7 @@ def test_a_server_in_a_thread_leaves_collections_to_python() -> None:
 async def test_a_server_skips_its_imports() -> None:
     ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     serving = asyncio.create_task(
-        serve_engine(ScriptedEngine(PLANS), None, None, catalogue(), port=0, on_ready=ready.set_result)
+        run_server(ScriptedEngine(PLANS), None, None, catalogue(), port=0, on_ready=ready.set_result)
     )
     async with asyncio.timeout(WAIT_S):
         await ready

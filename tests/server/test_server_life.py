@@ -27,7 +27,7 @@ from timely.engines.base import EngineEvent, GenerationRequest, SegmentReady
 from timely.engines.scripted import ScriptedEngine
 from timely.server.app import create_app
 from timely.server.listener import bind_server_socket
-from timely.server.run import serve_engine
+from timely.server.run import run_server
 from timely.server.server_thread import ServerThread
 from timely.server.settings import ServerSettings
 
@@ -154,7 +154,7 @@ async def test_an_engine_that_is_interrupted_while_it_loads_is_stopped() -> None
         async def stop(self) -> None:
             stopped.append(True)
 
-    serving = asyncio.create_task(serve_engine(Slow(), port=0))
+    serving = asyncio.create_task(run_server(Slow(), port=0))
     await asyncio.wait_for(starting.wait(), WAIT_S)
     serving.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -210,7 +210,7 @@ async def test_serve_returns_when_it_is_cancelled_and_leaves_nothing() -> None:
     engine = ScriptedEngine(PLANS)
     ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     serving = asyncio.create_task(
-        serve_engine(engine, None, None, catalogue(), port=0, on_ready=ready.set_result, stop_timeout_s=1.0)
+        run_server(engine, None, None, catalogue(), port=0, on_ready=ready.set_result, stop_timeout_s=1.0)
     )
     async with asyncio.timeout(WAIT_S):
         url = await ready
@@ -228,9 +228,7 @@ async def test_sigterm_lets_plans_finish_unless_it_comes_twice(signals: int) -> 
     settings = ServerSettings(drain_s=1000.0)
     engine = ScriptedEngine(PLANS, clock=clock)
     serving = asyncio.create_task(
-        serve_engine(
-            engine, settings, clock, catalogue(), port=0, on_ready=urls.put_nowait, stop_timeout_s=2.0
-        )
+        run_server(engine, settings, clock, catalogue(), port=0, on_ready=urls.put_nowait, stop_timeout_s=2.0)
     )
     async with asyncio.timeout(WAIT_S), httpx.AsyncClient(headers=OWNER) as http:
         url = await urls.get()
@@ -262,7 +260,7 @@ async def test_answers_of_the_openai_endpoint_may_finish_after_sigterm() -> None
     engine.openai_app = application  # type: ignore[attr-defined]
     settings = ServerSettings(drain_s=1000.0)
     serving = asyncio.create_task(
-        serve_engine(engine, settings, None, catalogue(), port=0, on_ready=urls.put_nowait)
+        run_server(engine, settings, None, catalogue(), port=0, on_ready=urls.put_nowait)
     )
     async with asyncio.timeout(WAIT_S), httpx.AsyncClient(headers=OWNER) as http:
         url = await urls.get()
@@ -284,12 +282,12 @@ import asyncio, sys
 sys.path.insert(0, {folder!r})
 from fleet import PLANS, catalogue
 from timely.engines.scripted import ScriptedEngine
-from timely.server.run import serve_engine
+from timely.server.run import run_server
 
 def ready(url):
     print(url, flush=True)
 
-serving = serve_engine(
+serving = run_server(
     ScriptedEngine(PLANS), None, None, catalogue(), port=0, on_ready=ready, stop_timeout_s=2.0
 )
 number = asyncio.run(serving)

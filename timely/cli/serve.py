@@ -213,7 +213,7 @@ def command(
     from timely.engines.vllm.arguments import VllmOptions
     from timely.plans.skill_set_check import check_skill_sets
     from timely.server.listener import server_tls_files
-    from timely.server.run import serve_engine
+    from timely.server.run import run_server
     from timely.server.settings import ServerSettings
 
     check_name("log format", log_format, ("text", "json"), where="--log-format")
@@ -256,7 +256,7 @@ def command(
         predictors=tuple(str(path.absolute()) for path in predictors.files), arguments=tuple(context.args),
     )  # fmt: skip
     serve = partial(
-        serve_engine,
+        run_server,
         settings=settings,
         predictors=predictors,
         registry=principal_registry,

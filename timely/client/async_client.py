@@ -11,12 +11,12 @@ import httpx
 from timely.client.async_connection import AsyncClientConnection
 from timely.client.async_stop import AsyncClientStopStream
 from timely.client.async_stream import AsyncTaskStream
-from timely.client.endpoints import AsyncAnswer, ClientEndpoints
+from timely.client.endpoints import AsyncAnswer, TimelyClientMethods
 from timely.client.pool import client_pool_options
 from timely.core.clock import Clock, SystemClock
 
 
-class AsyncTimelyClient(ClientEndpoints[AsyncAnswer, Coroutine[Any, Any, AsyncTaskStream]]):
+class AsyncTimelyClient(TimelyClientMethods[AsyncAnswer, Coroutine[Any, Any, AsyncTaskStream]]):
     """Talks to one server; may be shared by the tasks of one loop.
 
     Args:

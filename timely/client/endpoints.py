@@ -123,7 +123,7 @@ class ClientRequests(Generic[Result]):
         return request
 
 
-class ClientEndpoints(Generic[Result, Stream]):
+class TimelyClientMethods(Generic[Result, Stream]):
     """The endpoints of a server, for ``AsyncTimelyClient`` and ``TimelyClient``."""
 
     agent: str

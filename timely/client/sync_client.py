@@ -9,7 +9,7 @@ from typing import Self
 
 import httpx
 
-from timely.client.endpoints import Answer, ClientEndpoints
+from timely.client.endpoints import Answer, TimelyClientMethods
 from timely.client.pool import client_pool_options
 from timely.client.sync_connection import ClientConnection
 from timely.client.sync_stop import ClientStopStream
@@ -17,7 +17,7 @@ from timely.client.sync_stream import TaskStream
 from timely.core.clock import Clock, SystemClock
 
 
-class TimelyClient(ClientEndpoints[Answer, TaskStream]):
+class TimelyClient(TimelyClientMethods[Answer, TaskStream]):
     """Talks to one server; may be shared by threads.
 
     Args:

@@ -12,7 +12,7 @@ from timely.core.errors import InvalidInput
 _SENTINEL = "timely-user-content"
 
 
-class PromptEncoder:
+class PlanPromptEncoder:
     """Encodes prompts with the chat template of a Hugging Face tokenizer."""
 
     def __init__(self, tokenizer: Any) -> None:
@@ -74,6 +74,6 @@ class PromptEncoder:
 
 
 @lru_cache(maxsize=4)
-def plan_prompt_encoder(tokenizer: Any) -> PromptEncoder:
+def plan_prompt_encoder(tokenizer: Any) -> PlanPromptEncoder:
     """The encoder of a tokenizer, made once."""
-    return PromptEncoder(tokenizer)
+    return PlanPromptEncoder(tokenizer)

@@ -30,7 +30,7 @@ HANDLED_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 DEFAULT_PORT = 8000
 
 
-async def serve_engine(
+async def run_server(
     engine: Engine,
     settings: ServerSettings | None = None,
     clock: AsyncClock | None = None,

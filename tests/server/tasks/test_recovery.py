@@ -44,7 +44,7 @@ from timely.engines.scripts import Script, ScriptedSegment
 from timely.plans.skill_set import SkillSet
 from timely.server import app
 from timely.server.access.principals import LOCAL, PrincipalRegistry
-from timely.server.run import serve_engine
+from timely.server.run import run_server
 from timely.server.settings import ServerSettings
 from timely.server.tasks.request import ReportBody, TaskRequest
 from timely.server.tasks.service import TaskService
@@ -121,7 +121,7 @@ async def test_a_plan_goes_on_while_the_application_is_made(
     engine = ScriptedEngine(PLANS, clock=clock)
     settings = ServerSettings(state_dir=state)
     serving = asyncio.create_task(
-        serve_engine(engine, settings, clock, catalogue(), port=0, on_ready=urls.put_nowait)
+        run_server(engine, settings, clock, catalogue(), port=0, on_ready=urls.put_nowait)
     )
     async with asyncio.timeout(WAIT_S):
         while (

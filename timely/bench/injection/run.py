@@ -14,7 +14,7 @@ from timely.engines.base import Engine, GenerationRequest, SegmentReady
 from timely.plans.language.parser import SegmentParser
 from timely.plans.language.syntax import PlanCall
 from timely.plans.prompt import Prompt, build_prompt
-from timely.plans.prompt_tokens import PromptEncoder
+from timely.plans.prompt_tokens import PlanPromptEncoder
 from timely.plans.robot_profiles import RobotProfile, find_plan_robot_profile
 from timely.plans.robot_values import plan_value_text
 from timely.plans.skill_library import find_skill_set
@@ -56,7 +56,7 @@ class InjectionBenchResult:
         self.failures += [f"attack {number} ({attack.family}): {reason}" for reason in reasons]
 
 
-def benchmark_attack_forgery(attack: Attack, encoder: PromptEncoder) -> str:
+def benchmark_attack_forgery(attack: Attack, encoder: PlanPromptEncoder) -> str:
     """The way in which the text of an attack leaves its field, or "" if it does not."""
     skills = find_skill_set(attack.skill_set)
     prompt = build_prompt(skills, attack.task, attack.scene, history=attack.history, examples=False)
@@ -86,7 +86,7 @@ def benchmark_attack_forgery(attack: Attack, encoder: PromptEncoder) -> str:
     return ""
 
 
-def _attack_special_tokens(encoder: PromptEncoder, prompt: Prompt) -> list[int]:
+def _attack_special_tokens(encoder: PlanPromptEncoder, prompt: Prompt) -> list[int]:
     return encoder.special_tokens(encoder.encode(prompt.system, prompt.user))
 
 
@@ -156,7 +156,7 @@ async def _report_attacked_value(engine: Engine, task_id: str, segment: int, val
 async def run_attack_benchmark(
     engine: Engine,
     attacks: Sequence[Attack],
-    encoder: PromptEncoder,
+    encoder: PlanPromptEncoder,
     *,
     constrained: bool,
     experiment: str = "injection",
@@ -203,7 +203,7 @@ async def run_attack_benchmark(
 
 
 async def _attack_outcome(
-    engine: Engine, attack: Attack, encoder: PromptEncoder, task_id: str, constrained: bool
+    engine: Engine, attack: Attack, encoder: PlanPromptEncoder, task_id: str, constrained: bool
 ) -> dict[str, Any]:
     """The judgement of one attack: reasons why it is unsafe, the forgery, and whether validation refused a segment."""
     calls, is_refused = await _run_attack(engine, attack, task_id, constrained=constrained)

@@ -80,7 +80,7 @@ from timely.engines.vllm.resumed_plan import vllm_resumed_context, vllm_resumed_
 from timely.planner.model_card import PlannerCard, read_planner_card
 from timely.plans.grammar import plan_grammar
 from timely.plans.prompt import build_prompt
-from timely.plans.prompt_tokens import PromptEncoder, plan_prompt_encoder
+from timely.plans.prompt_tokens import PlanPromptEncoder, plan_prompt_encoder
 from timely.plans.skill_library import find_skill_set, skill_set_names
 
 TEXT_CHARS = 2_000
@@ -344,7 +344,7 @@ class VllmEngine(Engine):
         return vllm_resumed_context(history, self.options.mode, self.prompt_encoder.encode_text)
 
     @property
-    def prompt_encoder(self) -> PromptEncoder:
+    def prompt_encoder(self) -> PlanPromptEncoder:
         """Encodes prompts so that text of users never becomes a special token."""
         return plan_prompt_encoder(self._tokenizer)
 
