@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from optional_packages import require_package
-from vllm_scheduler import LONG_S, Scene, positions
+from vllm_scheduler import BLOCK_TOKENS, LONG_S, Scene, StubConnector, positions
 
 require_package("vllm")
 
@@ -103,6 +103,28 @@ def test_a_pause_of_new_requests_holds_for_those_that_waited() -> None:
     scene.scheduler.set_pause_state(PauseState.UNPAUSED)
     scene.run()
     assert scene.finished.keys() == {"runs", "waits"}
+
+
+@pytest.mark.parametrize("stock", [True, False])
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_load_that_fails_during_a_pause_does_not_keep_the_pause_from_its_end(
+    depth: int, stock: bool
+) -> None:
+    """vLLM counts the request among those that the pause waits for, so it has to run."""
+    from vllm.v1.core.sched.interface import PauseState
+
+    connector = StubConnector({"loads": 2 * BLOCK_TOKENS})
+    scene = Scene(stock=stock, depth=depth, connector=connector)
+    scene.add("loads", 60, 4)
+    scene.schedule()
+    scene.scheduler.set_pause_state(PauseState.PAUSED_NEW)
+    connector.external_tokens = {}
+    scene.failed_blocks = set(scene.scheduler.kv_cache_manager.get_block_ids("loads")[0])
+    scene.received = {"loads"}
+    scene.update()
+    scene.run(until=lambda: "loads" in scene.finished, most=20)
+    assert len(scene.outputs["loads"]) == 4
+    assert not scene.scheduler.has_unfinished_requests()
 
 
 def test_a_full_pause_with_a_runnable_request_sleeps() -> None:

@@ -86,9 +86,10 @@ class VllmReadiness:
 
     def _is_held_back(self, request: Request) -> bool:
         """A pause lets requests that hold KV blocks go on, and no others."""
-        is_paused = self._scheduler.pause_state != PauseState.UNPAUSED
-        holds_blocks = request.num_computed_tokens > 0 or request.status in (
-            RequestStatus.RUNNING,
-            RequestStatus.WAITING_FOR_REMOTE_KVS,
+        scheduler = self._scheduler
+        # One whose load failed has lost its blocks, and vLLM's pause waits for it all the same.
+        return scheduler.pause_state != PauseState.UNPAUSED and not (
+            request.num_computed_tokens > 0
+            or request.status == RequestStatus.RUNNING
+            or request in scheduler.kv_holding_waiting
         )
-        return is_paused and not holds_blocks
