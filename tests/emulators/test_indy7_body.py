@@ -9,7 +9,7 @@ import pytest
 from manual_clock import ManualClock
 
 from timely.emulators.indy7 import Indy7Emulator
-from timely.emulators.indy7_body import HOME_DEG, EmulatedIndy7Body
+from timely.emulators.indy7_body import HOME_DEG, EmulatedArmRefusal, EmulatedIndy7Body
 from timely.emulators.indy7_kinematics import emulator_forward_kinematics, emulator_inverse_kinematics
 
 
@@ -33,7 +33,7 @@ def test_out_of_reach_is_known() -> None:
 def test_a_joint_motion_is_a_trapezoid() -> None:
     arm = EmulatedIndy7Body()
     way = 90.0
-    assert arm.move_joints([way, 0, 0, 0, 0, 0], relative=True, command="turn")[0] == 0
+    arm.move_joints([way, 0, 0, 0, 0, 0], relative=True, command="turn")
     speed = math.degrees(3.0)
     expected = 2.0 * math.sqrt(way / speed) if way < speed else way / speed + 1.0
     seen = []
@@ -71,9 +71,8 @@ def test_half_the_ratio_takes_longer() -> None:
 )
 def test_what_the_arm_refuses(target: list[float], options: dict[str, float], problem: str) -> None:
     arm = EmulatedIndy7Body()
-    code, message = arm.move_joints(target, relative=False, **options)  # type: ignore[arg-type]
-    assert code != 0
-    assert problem in message
+    with pytest.raises(EmulatedArmRefusal, match=problem):
+        arm.move_joints(target, relative=False, **options)  # type: ignore[arg-type]
     assert arm.motion is None
 
 
@@ -81,7 +80,7 @@ def test_a_line_is_straight_and_at_most_as_fast_as_asked() -> None:
     arm = EmulatedIndy7Body()
     start = emulator_forward_kinematics(arm.joints)
     goal = [start[0] - 100.0, start[1] + 150.0, start[2] + 60.0, *start[3:]]
-    assert arm.move_line(goal, relative=False, speed_ratio=25.0)[0] == 0
+    arm.move_line(goal, relative=False, speed_ratio=25.0)
     assert arm.motion is not None
     end = arm.motion.end_s
     before = start[:3]
@@ -98,18 +97,20 @@ def test_a_line_is_straight_and_at_most_as_fast_as_asked() -> None:
 
 def test_a_line_that_leaves_the_reach_is_refused_before_it_begins() -> None:
     arm = EmulatedIndy7Body()
-    assert arm.move_line([1500, 0, 400, 180, 0, 180], relative=False)[0] != 0
+    with pytest.raises(EmulatedArmRefusal, match="cannot reach"):
+        arm.move_line([1500, 0, 400, 180, 0, 180], relative=False)
     assert arm.motion is None
 
 
 def test_stop_brakes_and_forgets_the_queue() -> None:
     arm = EmulatedIndy7Body()
     for angle in (90, 0):
-        assert arm.move_joints([angle, *HOME_DEG[1:]], relative=False, speed_ratio=50.0)[0] == 0
+        arm.move_joints([angle, *HOME_DEG[1:]], relative=False, speed_ratio=50.0)
     arm.advance(0.7)
     before = arm.joints[0]
     arm.stop()
-    assert arm.move_joints([0] * 6, relative=True)[0] != 0, "not while it brakes"
+    with pytest.raises(EmulatedArmRefusal, match="stopping"):
+        arm.move_joints([0] * 6, relative=True)
     (ended,) = arm.advance(10.0)
     assert ended.outcome == "stopped"
     assert ended.end_s - 0.7 <= 0.5 + 1e-6

@@ -15,7 +15,7 @@ from timely.core.clock import Clock
 from timely.core.errors import InvalidInput, Unsupported
 from timely.emulators.clock import EmulatorClock
 from timely.emulators.command_log import EmulatorCommandLog
-from timely.emulators.indy7_body import HOME_DEG, JOINT_SPEED_DEG, EmulatedIndy7Body
+from timely.emulators.indy7_body import HOME_DEG, JOINT_SPEED_DEG, EmulatedArmRefusal, EmulatedIndy7Body
 from timely.emulators.indy7_kinematics import emulator_forward_kinematics
 
 CONTROL_PORT, DEVICE_PORT, CONFIG_PORT, RTDE_PORT = 20001, 20002, 20003, 20004
@@ -113,14 +113,18 @@ class Indy7Emulator:
 
     # --- what the services do ---
 
-    def command(self, text: str, act: Callable[[EmulatedIndy7Body], tuple[int, str]]) -> tuple[int, str]:
-        """Carry out one command now and log it; its (code, message)."""
+    def command(self, text: str, act: Callable[[EmulatedIndy7Body], None]) -> tuple[int, str]:
+        """Carry out one command now and log it; its (code, message), code 0 for success."""
         with self._lock:
             now = self._clock.now()
             self.journal.write_ends(now, self.body.advance(now))
-            code, message = act(self.body)
-            self.journal.write(now, "command", text, "ok" if code == 0 else message)
-            return code, message
+            try:
+                act(self.body)
+            except EmulatedArmRefusal as refusal:
+                self.journal.write(now, "command", text, str(refusal))
+                return -1, str(refusal)
+            self.journal.write(now, "command", text, "ok")
+            return 0, "OK"
 
     def look(self) -> EmulatedIndy7Body:
         """The arm as it is now; a copy, since the arm moves on while an answer is made of it."""
@@ -150,7 +154,7 @@ def _emulated_indy7_control(arm: Indy7Emulator, base: Any) -> Any:
     from neuromeka.proto import common_msgs_pb2 as common
     from neuromeka.proto import control_msgs_pb2 as messages
 
-    def answer(text: str, act: Callable[[EmulatedIndy7Body], tuple[int, str]]) -> Any:
+    def answer(text: str, act: Callable[[EmulatedIndy7Body], None]) -> Any:
         code, message = arm.command(text, act)
         return common.Response(code=code, msg=message)
 
@@ -165,9 +169,13 @@ def _emulated_indy7_control(arm: Indy7Emulator, base: Any) -> Any:
             "command": text,
             **pace,
         }
-        if line and request.target.base_type == messages.TCP_TASK:
-            return answer(text, lambda body: (-1, "moves in the tool's frame are not emulated"))
-        return answer(text, lambda body: (body.move_line if line else body.move_joints)(target, **options))
+
+        def act(body: EmulatedIndy7Body) -> None:
+            if line and request.target.base_type == messages.TCP_TASK:
+                raise EmulatedArmRefusal("moves in the tool's frame are not emulated")
+            (body.move_line if line else body.move_joints)(target, **options)
+
+        return answer(text, act)
 
     def ratios(request: Any) -> dict[str, Any]:
         return {
@@ -212,13 +220,8 @@ def _emulated_indy7_device(arm: Indy7Emulator, base: Any) -> Any:
     class Device(base):  # type: ignore[misc]
         def SetDO(self, request: Any, context: Any) -> Any:
             outputs = {signal.address: signal.state == messages.ON_STATE for signal in request.signals}
-
-            def act(body: EmulatedIndy7Body) -> tuple[int, str]:
-                body.outputs.update(outputs)
-                return 0, "OK"
-
             words = " ".join(f"{address}={int(on)}" for address, on in outputs.items())
-            code, message = arm.command(f"SetDO({words})", act)
+            code, message = arm.command(f"SetDO({words})", lambda body: body.outputs.update(outputs))
             return common.Response(code=code, msg=message)
 
         def GetDO(self, request: Any, context: Any) -> Any:
@@ -231,9 +234,8 @@ def _emulated_indy7_device(arm: Indy7Emulator, base: Any) -> Any:
         def SetGripperCommand(self, request: Any, context: Any) -> Any:
             data = list(request.gripper_pvt_data)
 
-            def act(body: EmulatedIndy7Body) -> tuple[int, str]:
+            def act(body: EmulatedIndy7Body) -> None:
                 body.gripper = data[0] if data else 0
-                return 0, "OK"
 
             arm.command(f"SetGripperCommand({request.gripper_command} {_emulated_indy7_numbers(data)})", act)
             return common.Empty()

@@ -27,8 +27,9 @@ QUEUE = 16
 WAYPOINTS = 24
 """A straight line is followed through so many points."""
 
-OK_CODE, REFUSED_CODE = 0, -1
-RESPONSE_OK = "OK"
+
+class EmulatedArmRefusal(Exception):
+    """The controller does not take a command; says why."""
 
 
 @dataclass(slots=True)
@@ -75,8 +76,6 @@ class EmulatedIndy7Body:
     gripper: int = 0
     now: float = 0.0
     motions: int = 0
-    reached: bool = True
-    """The last motion came to its target."""
     trouble: int = 0
     """An operating state that a person has to end, such as a collision (8); 0: there is none."""
 
@@ -89,9 +88,10 @@ class EmulatedIndy7Body:
             motion = self.motion
             end_s = motion.end_s
             self.joints = motion.joints(end_s)
-            self.reached = motion.braking is None
             ends.append(
-                MotionEnd(motion.command, "done" if self.reached else "stopped", motion.start_s, end_s)
+                MotionEnd(
+                    motion.command, "done" if motion.braking is None else "stopped", motion.start_s, end_s
+                )
             )
             self.motion = None
             self._start_next(end_s)
@@ -105,9 +105,8 @@ class EmulatedIndy7Body:
             self.motion = self.queue.popleft()
             self.motion.start_s = now
             self.motions += 1
-            self.reached = False
 
-    # --- commands; each gives (code, message), code 0 for success ---
+    # --- commands; each raises EmulatedArmRefusal unless the arm takes it ---
 
     def move_joints(
         self,
@@ -119,16 +118,11 @@ class EmulatedIndy7Body:
         seconds: float | None = None,
         override: bool = False,
         command: str = "MoveJ",
-    ) -> tuple[int, str]:
-        if (
-            problem := _emulated_bad_numbers(target)
-            or _emulated_bad_ratios(speed_ratio, acceleration_ratio, seconds)
-        ) is not None:
-            return REFUSED_CODE, problem
+    ) -> None:
+        _check_emulated_command(target, speed_ratio, acceleration_ratio, seconds)
         origin = self._origin(override)
         goal = [a + b for a, b in zip(origin, target, strict=True)] if relative else list(target)
-        if (problem := _emulated_joint_outside(goal)) is not None:
-            return REFUSED_CODE, problem
+        _check_emulated_joints(goal)
         way = max(abs(a - b) for a, b in zip(origin, goal, strict=True))
         if seconds is None:
             profile = EmulatedTrapezoid(
@@ -139,8 +133,8 @@ class EmulatedIndy7Body:
         else:
             profile = emulator_trapezoid_for_time(way, seconds)
             if profile.speed > JOINT_SPEED_DEG + 1e-9:
-                return REFUSED_CODE, f"{way:.1f} deg in {seconds:g} s is over the joint speed limit"
-        return self._begin(EmulatedArmMotion(command, [origin, goal], profile), override)
+                raise EmulatedArmRefusal(f"{way:.1f} deg in {seconds:g} s is over the joint speed limit")
+        self._begin(EmulatedArmMotion(command, [origin, goal], profile), override)
 
     def move_line(
         self,
@@ -151,13 +145,9 @@ class EmulatedIndy7Body:
         acceleration_ratio: float = 100.0,
         override: bool = False,
         command: str = "MoveL",
-    ) -> tuple[int, str]:
+    ) -> None:
         """Move the flange in a straight line to ``target`` (x, y, z, u, v, w); refused if it cannot be followed."""
-        if (
-            problem := _emulated_bad_numbers(target)
-            or _emulated_bad_ratios(speed_ratio, acceleration_ratio, None)
-        ) is not None:
-            return REFUSED_CODE, problem
+        _check_emulated_command(target, speed_ratio, acceleration_ratio, None)
         origin = self._origin(override)
         pose = emulator_forward_kinematics(origin)
         goal = [a + b for a, b in zip(pose, target, strict=True)] if relative else list(target)
@@ -169,9 +159,8 @@ class EmulatedIndy7Body:
             place += [a + share * b for a, b in zip(pose[3:], turn, strict=True)]
             joints = emulator_inverse_kinematics(place, points[-1])
             if joints is None:
-                return REFUSED_CODE, f"cannot reach {[round(part, 1) for part in place]}"
-            if (problem := _emulated_joint_outside(joints)) is not None:
-                return REFUSED_CODE, problem
+                raise EmulatedArmRefusal(f"cannot reach {[round(part, 1) for part in place]}")
+            _check_emulated_joints(joints)
             points.append(joints)
         millimetres, degrees = math.dist(pose[:3], goal[:3]), math.hypot(*turn)
         # Whichever takes longer, the way or the turn, sets the time; both as if they were millimetres.
@@ -187,21 +176,20 @@ class EmulatedIndy7Body:
             profile = EmulatedTrapezoid(
                 length, JOINT_SPEED_DEG * length / (fastest * WAYPOINTS), profile.acceleration
             )
-        return self._begin(EmulatedArmMotion(command, points, profile), override)
+        self._begin(EmulatedArmMotion(command, points, profile), override)
 
     def trip(self, trouble: int) -> None:
         """Stand still at once, and take no motion until ``trouble`` is 0 again."""
         self.queue.clear()
         self.motion, self.trouble = None, trouble
 
-    def stop(self) -> tuple[int, str]:
+    def stop(self) -> None:
         """Brake as hard as the motion may accelerate, and forget what is queued."""
         self.queue.clear()
         motion = self.motion
         if motion is not None and motion.braking is None:
             rest, seconds = motion.profile.brake(self.now - motion.start_s)
             motion.braking = (self.now, rest, seconds)
-        return OK_CODE, RESPONSE_OK
 
     def _origin(self, override: bool) -> list[float]:
         """Where the next motion begins."""
@@ -209,40 +197,35 @@ class EmulatedIndy7Body:
             return list(self.joints)
         return list((self.queue[-1] if self.queue else self.motion).points[-1])
 
-    def _begin(self, motion: EmulatedArmMotion, override: bool) -> tuple[int, str]:
+    def _begin(self, motion: EmulatedArmMotion, override: bool) -> None:
         if self.trouble:
-            return REFUSED_CODE, "not in this state"
+            raise EmulatedArmRefusal("not in this state")
         if self.motion is not None and self.motion.braking is not None:
-            return REFUSED_CODE, "the arm is stopping"
+            raise EmulatedArmRefusal("the arm is stopping")
         if override:
             self.queue.clear()
             self.motion = None
         if len(self.queue) >= QUEUE:
-            return REFUSED_CODE, f"{QUEUE} motions wait already"
+            raise EmulatedArmRefusal(f"{QUEUE} motions wait already")
         self.queue.append(motion)
         if self.motion is None:
             self._start_next(self.now)
-        return OK_CODE, RESPONSE_OK
 
 
-def _emulated_bad_numbers(target: Sequence[float]) -> str | None:
+def _check_emulated_command(
+    target: Sequence[float], speed: float, acceleration: float, seconds: float | None
+) -> None:
     if len(target) != JOINTS or not all(math.isfinite(value) for value in target):
-        return f"needs {JOINTS} finite numbers, got {list(target)}"
-    return None
-
-
-def _emulated_bad_ratios(speed: float, acceleration: float, seconds: float | None) -> str | None:
+        raise EmulatedArmRefusal(f"needs {JOINTS} finite numbers, got {list(target)}")
     if seconds is not None and not 0.0 < seconds <= 120.0:
-        return f"time must be above 0 and at most 120 s, got {seconds:g}"
+        raise EmulatedArmRefusal(f"time must be above 0 and at most 120 s, got {seconds:g}")
     if not 1.0 <= speed <= 100.0:
-        return f"velocity ratio must be 1 to 100 %, got {speed:g}"
+        raise EmulatedArmRefusal(f"velocity ratio must be 1 to 100 %, got {speed:g}")
     if not 1.0 <= acceleration <= 900.0:
-        return f"acceleration ratio must be 1 to 900 %, got {acceleration:g}"
-    return None
+        raise EmulatedArmRefusal(f"acceleration ratio must be 1 to 900 %, got {acceleration:g}")
 
 
-def _emulated_joint_outside(joints: Sequence[float]) -> str | None:
+def _check_emulated_joints(joints: Sequence[float]) -> None:
     for number, angle in enumerate(joints):
         if abs(angle) > JOINT_LIMIT_DEG:
-            return f"joint {number} at {angle:.1f} deg is beyond +-{JOINT_LIMIT_DEG:g}"
-    return None
+            raise EmulatedArmRefusal(f"joint {number} at {angle:.1f} deg is beyond +-{JOINT_LIMIT_DEG:g}")
