@@ -22,6 +22,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -199,24 +200,17 @@ def fleet_of(first: int) -> tuple[dict[str, Any], dict[str, str]]:
     """(fleet file, loopback address of each robot)."""
     names = ("drone1", "drone2", "drone3", "arm1", "arm2")
     hosts = {name: str(LOOPBACK + first + n) for n, name in enumerate(names, 1)}
-    robots: dict[str, Any] = {}
+    own: dict[str, dict[str, Any]] = {
+        "tello": {"command_port": 18889, "things": ROOM},
+        "indy7": {"things": DESK, "speed_percent": 60.0},
+    }
+    robots = {}
     for name, host in hosts.items():
-        if name.startswith("drone"):
-            parameters: dict[str, Any] = {"host": host, "command_port": 18889, "things": ROOM}
-            robots[name] = {
-                "driver": "tello",
-                "profile": "tello",
-                "skill_set": "drone",
-                "parameters": parameters,
-            }
-        else:
-            parameters = {"host": host, "things": DESK, "speed_percent": 60.0}
-            robots[name] = {
-                "driver": "indy7",
-                "profile": "indy7",
-                "skill_set": "arm",
-                "parameters": parameters,
-            }
+        driver, skill_set = ("tello", "drone") if name.startswith("drone") else ("indy7", "arm")
+        parameters = {"host": host, **own[driver]}
+        robots[name] = {
+            "driver": driver, "profile": driver, "skill_set": skill_set, "parameters": parameters,
+        }  # fmt: skip
     return {"robots": robots, "bridge": {"on_busy": "preempt"}}, hosts
 
 
@@ -245,46 +239,37 @@ class Program:
         node = rclpy.create_node("five_robots", context=context)
         self._clients = {robot: ActionClient(node, ExecuteTask, f"/{robot}/execute_task") for robot in robots}
         for robot in robots:
-            node.create_subscription(Task, f"/{robot}/task", self._on_task(robot), TASK_QOS)
-            node.create_subscription(Segment, f"/{robot}/segments", self._on_segment(robot), 200)
-            node.create_subscription(RobotState, f"/{robot}/state", self._on_state(robot), LATCHED_QOS)
-            node.create_subscription(SegmentReport, f"/{robot}/segment_reports", self._on_report(robot), 200)
+            for kind, topic, on_message, qos in (
+                (Task, "task", self._on_task, TASK_QOS),
+                (Segment, "segments", self._on_segment, 200),
+                (RobotState, "state", self._on_state, LATCHED_QOS),
+                (SegmentReport, "segment_reports", self._on_report, 200),
+            ):
+                node.create_subscription(kind, f"/{robot}/{topic}", partial(on_message, robot), qos)
         self._spinner = RosSpinner(context, [node], name="five robots").start()
 
     def _task(self, robot: str, task_id: str) -> SentTask:
         return self.tasks[robot].setdefault(task_id, SentTask())
 
-    def _on_task(self, robot: str) -> Any:
-        def keep(message: Any) -> None:
-            with self._lock:
-                task = self._task(robot, message.task_id)
-                task.skill_set = message.skill_set
-                task.ended_s = time.monotonic()
+    def _on_task(self, robot: str, message: Any) -> None:
+        with self._lock:
+            task = self._task(robot, message.task_id)
+            task.skill_set = message.skill_set
+            task.ended_s = time.monotonic()
 
-        return keep
+    def _on_segment(self, robot: str, message: Any) -> None:
+        with self._lock:
+            self._task(robot, message.task_id).texts[message.index] = message.text
 
-    def _on_segment(self, robot: str) -> Any:
-        def keep(message: Any) -> None:
-            with self._lock:
-                self._task(robot, message.task_id).texts[message.index] = message.text
+    def _on_report(self, robot: str, message: Any) -> None:
+        now = time.monotonic()
+        with self._lock:
+            task = self._task(robot, message.task_id)
+            task.started_s.setdefault(message.segment, now - message.elapsed_s)
+            task.ended_s = now
 
-        return keep
-
-    def _on_report(self, robot: str) -> Any:
-        def keep(message: Any) -> None:
-            now = time.monotonic()
-            with self._lock:
-                task = self._task(robot, message.task_id)
-                task.started_s.setdefault(message.segment, now - message.elapsed_s)
-                task.ended_s = now
-
-        return keep
-
-    def _on_state(self, robot: str) -> Any:
-        def keep(message: Any) -> None:
-            self._holds[robot] = bool(message.holding)
-
-        return keep
+    def _on_state(self, robot: str, message: Any) -> None:
+        self._holds[robot] = bool(message.holding)
 
     def ready(self, timeout_s: float) -> bool:
         """Every robot's bridge is there."""

@@ -46,7 +46,7 @@ def test_disciplines_that_need_drafts_come_last_on_an_engine_of_their_own(log: l
     assert set(compare(BenchCheckpoints())) == set(NAMES)
     assert log == [
         "plain fcfs", "plain timely", "plain stops", "speculative edf+laps-sd", "speculative laps-sd",
-        "plain stops", "speculative stops",
+        "speculative stops",
     ]  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ LOG_S = 5.0
 
 
 class LiveBenchServer:
-    """A server on the real engine; the first run starts it.
+    """A server on the real engine.
 
     Args:
         speculative: use draft tokens.
@@ -54,15 +54,13 @@ class LiveBenchServer:
         self._speculative = speculative
         self._journal = folder / f"{name}.journal.jsonl"
         self._events = folder / f"{name}.events.jsonl"
-        self._server: Any = None
+        self._server = self._start()
 
     def run(self, disciplines: Sequence[str], seconds: float, seed: int) -> dict[str, Any]:
         """Serve the load under a discipline, or under several in turn.
 
         Returns: the clients' measurements, and the audits of the scheduler's journal and the server's event log.
         """
-        if self._server is None:
-            self._start()
         journal_from, events_from = _live_bench_log_size(self._journal), _live_bench_log_size(self._events)
         load = asyncio.run(self._serve(disciplines, seconds, seed))
         verdict = audit_benchmark_journal(
@@ -106,7 +104,7 @@ class LiveBenchServer:
                 await client.set_discipline(name)
             return await load
 
-    def _start(self) -> None:
+    def _start(self) -> Any:
         from timely.engines.vllm.arguments import VllmOptions
         from timely.engines.vllm.engine import VllmEngine
         from timely.server.app import create_app
@@ -124,35 +122,27 @@ class LiveBenchServer:
             )
         )
         app = create_app(engine, ServerSettings(event_log=self._events), predictors=PredictorFiles.read(()))
-        server = ServerThread(app, start_timeout_s=START_S)
-        server.__enter__()
-        self._server = server
+        return ServerThread(app, start_timeout_s=START_S).__enter__()
 
     def stop(self) -> None:
-        server, self._server = self._server, None
-        if server is not None:
-            server.__exit__(None, None, None)
+        self._server.stop()
 
 
 @contextmanager
 def _live_bench_servers(folder: Path | None) -> Iterator[Callable[[str, float, int], dict[str, Any]]]:
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory() as scratch, ExitStack() as running:
         servers: dict[bool, LiveBenchServer] = {}
 
         def run(names: str, seconds: float, seed: int) -> dict[str, Any]:
             speculative = _do_live_bench_disciplines_speculate(names)
             if speculative not in servers:
-                # Two engines at once would slow each other down.
-                for other in servers.values():
-                    other.stop()
+                running.close()  # Two engines at once would slow each other down.
+                servers.clear()
                 servers[speculative] = LiveBenchServer(speculative, folder or Path(scratch))
+                running.callback(servers[speculative].stop)
             return servers[speculative].run(names.split("+"), seconds, seed)
 
-        try:
-            yield run
-        finally:
-            for server in servers.values():
-                server.stop()
+        yield run
 
 
 def benchmark_disciplines_live(
