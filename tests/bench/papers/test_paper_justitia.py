@@ -26,7 +26,7 @@ pytestmark = pytest.mark.paper
 def test_the_blurred_oracle_errs_as_much_as_asked() -> None:
     trace = workloads.paper_workload(1, applications=40, window_s=10.0)
     exact = ExactPaperCosts(trace)
-    blurred = NoisyPaperCosts(exact, 4.52, np.random.default_rng(0))
+    blurred = NoisyPaperCosts(trace, 4.52, np.random.default_rng(0))
     spec = JobSpec("x", 0.0, RequestHints(app=trace[0].hints.app))
     truth = exact.predict("", spec)
     errors = [abs(blurred.predict("", spec) / truth - 1.0) for _ in range(20_000)]

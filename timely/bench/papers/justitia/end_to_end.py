@@ -67,14 +67,12 @@ def _paper_inputs_note(evaluation: PaperEvaluation) -> str:
 def _justitia_paper_discipline(name: str, tasks: Sequence[PlannedTask], seed: int) -> Discipline:
     base = name.removesuffix("-exact").removesuffix("-blurred")
     costs: AppCosts | None = None
-    if name.endswith("-exact"):
-        costs = (
-            ExactPaperCosts(tasks, predictor_weighted_tokens)
-            if base == "justitia-c"
-            else ExactPaperCosts(tasks)
-        )
+    if name == "justitia-c-exact":
+        costs = ExactPaperCosts(tasks, predictor_weighted_tokens)
+    elif name.endswith("-exact"):
+        costs = ExactPaperCosts(tasks)
     elif name.endswith("-blurred"):
-        costs = NoisyPaperCosts(ExactPaperCosts(tasks), BLUR, np.random.default_rng([seed, 452]))
+        costs = NoisyPaperCosts(tasks, BLUR, np.random.default_rng([seed, 452]))
     return make_paper_discipline(base, costs)
 
 
@@ -85,6 +83,9 @@ def paper_averages(runs: Iterable[Completion]) -> list[float]:
 
 def paper_completion_p90s(runs: Iterable[Completion]) -> list[float]:
     return [float(np.percentile(list(run.values()), 90)) for run in runs]
+
+
+FIGURE_PARTS = (("a", paper_averages, "average"), ("b", paper_completion_p90s, "90th percentile"))
 
 
 def paper_fair_ratios(runs: Sequence[Completion], reference: Sequence[Completion]) -> list[float]:
@@ -107,10 +108,7 @@ def paper_completions(evaluation: PaperEvaluation) -> Results:
 
 def paper_efficiency(results: Results, evaluation: PaperEvaluation) -> Iterator[Claim]:
     """Fig. 8; Fig. 9 is not run."""
-    for part, measure, title in (
-        ("a", paper_averages, "average"),
-        ("b", paper_completion_p90s, "90th percentile"),
-    ):
+    for part, measure, title in FIGURE_PARTS:
         plots.paper_bars(
             evaluation.out / f"fig8{part}.png", f"Justitia Fig. 8: {title} of completion, LLaMA-7B", list(results),
             {name: [measure(cell[name]) for cell in results.values()] for name in ORDER},
@@ -183,10 +181,7 @@ def measure_paper_agreement(seed: int) -> float:
 
 def paper_cost_models(results: Results, evaluation: PaperEvaluation) -> Iterator[Claim]:
     """Fig. 12, and why the cost model matters little at 1x."""
-    for part, measure, title in (
-        ("a", paper_averages, "average"),
-        ("b", paper_completion_p90s, "90th percentile"),
-    ):
+    for part, measure, title in FIGURE_PARTS:
         plots.paper_bars(
             evaluation.out / f"fig12{part}.png", "Justitia Fig. 12: cost models", list(results),
             {n: [measure(cell[n]) for cell in results.values()] for n in ("justitia", "justitia-c")},

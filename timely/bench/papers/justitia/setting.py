@@ -75,22 +75,19 @@ class ExactPaperCosts:
         """Nothing to learn."""
 
 
-class NoisyPaperCosts:
-    """An oracle made wrong: the truth times a log-normal factor that errs by ``error`` on average.
+class NoisyPaperCosts(ExactPaperCosts):
+    """The oracle made wrong: the truth times a log-normal factor that errs by ``error`` on average.
 
     Stands for the fine-tuned DistilBERT of Table II.
     """
 
-    def __init__(self, exact: ExactPaperCosts, error: float, rng: np.random.Generator) -> None:
-        self._exact = exact
+    def __init__(self, tasks: Sequence[PlannedTask], error: float, rng: np.random.Generator) -> None:
+        super().__init__(tasks)
         self._rng = rng
         self._sigma = _paper_error_sigma(error)
 
     def predict(self, kind: str, spec: JobSpec) -> float:
-        return self._exact.predict(kind, spec) * math.exp(self._sigma * self._rng.standard_normal())
-
-    def learn(self, kind: str, spec: JobSpec, cost: float) -> None:
-        """Nothing to learn."""
+        return super().predict(kind, spec) * math.exp(self._sigma * self._rng.standard_normal())
 
 
 def _paper_error_sigma(error: float) -> float:

@@ -250,18 +250,11 @@ class PaperLengthOracle:
         return cls({request.text: np.array([request.output_tokens]) for request in setting.requests})
 
     @classmethod
-    def of_family(cls, setting: SageSchedPaperSetting) -> Self:
-        """The true distribution of each request's family."""
-        lengths = _paper_family_lengths(setting, np.random.default_rng([setting.seed, 53]))
-        return cls({request.text: lengths[id(request.family)] for request in setting.requests})
-
-    @classmethod
-    def fine_tuned(cls, setting: SageSchedPaperSetting) -> Self:
-        """As a language model fine-tuned to the task: the family's distribution, shifted as a whole by the error of
-        SSJF's model."""
+    def of_family(cls, setting: SageSchedPaperSetting, error: float = 0.0) -> Self:
+        """The true distribution of each request's family, shifted as a whole by a log-normal factor."""
         rng = np.random.default_rng([setting.seed, 53])
-        lengths = _paper_family_lengths(setting, rng)
-        factors = np.exp(setting.errors.ssjf * rng.standard_normal(len(setting.requests)))
+        lengths = {id(request.family): request.family.lengths(200, rng) for request in setting.requests}
+        factors = np.exp(error * rng.standard_normal(len(setting.requests)))
         return cls(
             {
                 request.text: lengths[id(request.family)] * float(factor)
@@ -277,13 +270,10 @@ class PaperLengthOracle:
         """Nothing to learn."""
 
 
-def _paper_family_lengths(setting: SageSchedPaperSetting, rng: np.random.Generator) -> dict[int, Lengths]:
-    return {id(request.family): request.family.lengths(200, rng) for request in setting.requests}
-
-
 VARIANTS: dict[str, Callable[[SageSchedPaperSetting], Discipline]] = {
     "history by length": lambda s: SageSched(s.history(by="length")),
-    "fine-tuned model": lambda s: SageSched(PaperLengthOracle.fine_tuned(s)),
+    # As a language model fine-tuned to the task would predict: it errs like SSJF's.
+    "fine-tuned model": lambda s: SageSched(PaperLengthOracle.of_family(s, s.errors.ssjf)),
     "output length": lambda s: SageSched(s.history(), cost="output"),
     "overall length": lambda s: SageSched(s.history(), cost="overall"),
     "Gittins": lambda s: SageSched(s.history(), bucket_tokens=np.inf),

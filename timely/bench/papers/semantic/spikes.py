@@ -72,19 +72,15 @@ class _SteadyMixed(SemanticMixed):
     clearly = 1.0
 
 
-class _Order(_Steady):
-    """Another order on the paper's batches: stage-aware and preemptive, as its published baselines are."""
-
-
-class _PaperStagedHpjf(_Order):
-    """By urgency level, then by arrival."""
+class _PaperStagedHpjf(_Steady):
+    """By urgency level, then by arrival; on stage-aware and preemptive batches, as the published baselines are."""
 
     def order(self, table: JobTable, rows: Rows, limits: StepLimits) -> tuple[Rows, Floats]:
         level, _ = super().order(table, rows, limits)
         return level, table.sequence[rows].astype(np.float64)
 
 
-class _PaperStagedSjf(_Order):
+class _PaperStagedSjf(_Steady):
     """By estimated time left, without regard to urgency."""
 
     def order(self, table: JobTable, rows: Rows, limits: StepLimits) -> tuple[Rows, Floats]:
@@ -92,7 +88,7 @@ class _PaperStagedSjf(_Order):
         return np.zeros(len(rows), dtype=np.int64), left
 
 
-class _PaperStagedFcfs(_Order):
+class _PaperStagedFcfs(_Steady):
     def order(self, table: JobTable, rows: Rows, limits: StepLimits) -> tuple[Rows, Floats]:
         return np.zeros(len(rows), dtype=np.int64), table.sequence[rows].astype(np.float64)
 

@@ -93,10 +93,7 @@ def paper_table_1(evaluation: PaperEvaluation) -> Iterator[Claim]:
             "log10 of the latency, s", "normalized waiting, s a token",
         )  # fmt: skip
     yield from _paper_claims_by_level("table1", "latency 0.01 s", 1, PAPER_1, caption_cells, script_cells)
-    average = {
-        batching: [paper_level_waiting(cell, URGENCY_LEVELS, True) for cell in row]
-        for batching, row in caption_cells.items()
-    }
+    average = _paper_average_waiting(caption_cells)
     yield paper_claim(
         "table1.quick", "Table 1: latency 0.001 s, full batching over immediate processing, average", 0.21 / 0.04,
         paper_ratios(average["full"][0], average["immediate"][0]), "times", PaperRule.near(0.21 / 0.04, neutral=1.0),
@@ -120,22 +117,27 @@ def paper_table_1(evaluation: PaperEvaluation) -> Iterator[Claim]:
         )  # fmt: skip
 
 
+def _paper_average_waiting(cells: Cells) -> dict[str, list[list[float]]]:
+    """Of all levels, by batching and column."""
+    return {
+        batching: [paper_level_waiting(cell, URGENCY_LEVELS, True) for cell in row]
+        for batching, row in cells.items()
+    }
+
+
 def paper_table_2(evaluation: PaperEvaluation) -> Iterator[Claim]:
     """Batch sizes at a predictor latency of 0.01 s, on the caption's terms and with the script's 16 at once."""
     caption_cells, script_cells = (
         _paper_cells(evaluation, [(0.01, batch, count) for batch in BATCHES], gap_s)
         for count, gap_s in ((CONCURRENT_REQUESTS, GAP_S), (SCRIPT_CONCURRENCY[0.01], SCRIPT_GAP_S))
     )
+    average = _paper_average_waiting(caption_cells)
     plots.paper_line_plot(
         evaluation.out / "table2.png", "Semantic Table 2: predictor batch, latency 0.01 s", BATCHES,
-        {b: [paper_level_waiting(cell, URGENCY_LEVELS, True) for cell in row] for b, row in caption_cells.items()},
+        average,
         "predictor batch", "normalized waiting of all, s a token",
     )  # fmt: skip
     yield from _paper_claims_by_level("table2", "batch 64", 3, PAPER_2, caption_cells, script_cells)
-    average = {
-        batching: [paper_level_waiting(cell, URGENCY_LEVELS, True) for cell in row]
-        for batching, row in caption_cells.items()
-    }
     full, immediate = average["full"], average["immediate"]
     steps = [paper_ratios(later, sooner) for sooner, later in pairwise(full)]
     yield paper_claim(
