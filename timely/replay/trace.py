@@ -96,7 +96,7 @@ def replay_task_from_job(job: TraceJob, network_s: float = 0.0) -> PlannedTask:
         prompt_tokens=job.prompt_tokens,
         shared_prefix_tokens=job.shared_prefix_tokens,
         prefix=f"{job.skill_set}/{job.robot}",
-        block_ids=_replay_block_ids(job, where),
+        block_ids=_replay_numbers(job, "hash_ids", "whole numbers", where),
         robot=job.robot,
         skill_set=job.skill_set,
         task=job.task,
@@ -115,7 +115,7 @@ def replay_task_from_job(job: TraceJob, network_s: float = 0.0) -> PlannedTask:
             pace_s=_replay_field_number(job, "pace_s", float, MAX_PACE_S),
         ),
         max_tokens=max_tokens,
-        after=_replay_predecessors(job, where),
+        after=_replay_numbers(job, "after", "job numbers", where),
         after_s=_bounded_replay_field(job.extra, "after_s", where) or 0.0,
         plain=_is_replay_job_plain(job) and not whole_answer,
         by_first_token=milestone == "first_token",
@@ -181,17 +181,10 @@ def _bounded_replay_field(
     return float(value)
 
 
-def _replay_predecessors(job: TraceJob, where: str) -> tuple[int, ...]:
-    value = job.extra.get("after", [])
-    if not isinstance(value, list) or not all(type(other) is int for other in value):
-        raise InvalidInput(f"after must be a list of job numbers, got {value!r:.40}", where=where)
-    return tuple(value)
-
-
-def _replay_block_ids(job: TraceJob, where: str) -> tuple[int, ...]:
-    value = job.extra.get("hash_ids", [])
-    if not isinstance(value, list) or not all(type(name) is int for name in value):
-        raise InvalidInput(f"hash_ids must be a list of whole numbers, got {value!r:.40}", where=where)
+def _replay_numbers(job: TraceJob, name: str, kind: str, where: str) -> tuple[int, ...]:
+    value = job.extra.get(name, [])
+    if not isinstance(value, list) or not all(type(number) is int for number in value):
+        raise InvalidInput(f"{name} must be a list of {kind}, got {value!r:.40}", where=where)
     return tuple(value)
 
 
