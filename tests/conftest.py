@@ -19,6 +19,7 @@ from typing import Any
 
 import httpx
 import pytest
+import typer.main
 import uvicorn.server
 from _pytest.mark.expression import Expression
 from hypothesis import settings
@@ -66,6 +67,9 @@ class _UvicornLoop(ModuleType):
 
 # Tests end some 340 servers.
 uvicorn.server.asyncio = _UvicornLoop("asyncio")  # type: ignore[attr-defined]
+
+# The parameters of a command are read once, and not for each of the tests' command lines: up to 30 ms.
+typer.main.get_params_from_function = cache(typer.main.get_params_from_function)
 
 SERVED = ("live_engine", "offered_disciplines", "stock_server", "vllm_model")
 ROBOTS = ("ros drivers", "ros")

@@ -55,7 +55,7 @@ def test_exact_profiles_give_what_they_gave_without_paces_to_the_bit(
     workload: str, discipline: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where a skill's time is drawn: schedulers plan with its minimum, and a branch not taken teaches nothing."""
-    composed = compose_workload(workload, 3, duration_s=40.0)
+    composed = compose_workload(workload, 3, duration_s=15.0)
     tasks = [replay_task_from_job(job, composed.header.network_s) for job in composed.jobs]
     options = ReplayOptions(discipline=discipline, seed=3)
     assert any(

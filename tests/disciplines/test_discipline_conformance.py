@@ -26,7 +26,7 @@ ROOMY = Machine()
 TIGHT = Machine(blocks=60, max_batch=4, max_resident=6, token_budget=96, prefill_chunk=64)
 """Room for about three prompts: parked generations and running ones have to give way."""
 SWAPPING = replace(TIGHT, swap_s_per_token=1e-5)
-SPAN_S = 2.0 + examples(6)
+SPAN_S = 1.0 + examples(7)
 """All jobs arrive within it; a run with fewer jobs is shorter, and just as dense."""
 
 
@@ -51,7 +51,7 @@ def finish_all(driver: StepDriver) -> None:
 )
 def test_no_job_is_lost_and_every_plan_keeps_the_contract(name: str, machine: Machine, seed: int) -> None:
     """Parking, blocking skills, reports late and twice, cancels, speculation, memory pressure."""
-    works = random_works(seed, 8 + examples(16), span_s=SPAN_S)
+    works = random_works(seed, 4 + examples(20), span_s=SPAN_S)
     finish_all(StepDriver(name, works, machine, seed=seed))
 
 
@@ -75,7 +75,7 @@ def test_memory_for_one_job_only_still_serves_all(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_switching_at_any_time_loses_and_repeats_nothing(name: str) -> None:
-    driver = StepDriver(name, random_works(5, 10 + examples(20), span_s=SPAN_S), TIGHT, seed=5)
+    driver = StepDriver(name, random_works(5, 4 + examples(26), span_s=SPAN_S), TIGHT, seed=5)
     rng = np.random.default_rng(5)
     last_s = SPAN_S + 4.0
     for when in np.sort(rng.uniform(0.0, last_s, size=12)):
@@ -85,8 +85,8 @@ def test_switching_at_any_time_loses_and_repeats_nothing(name: str) -> None:
 
 
 WORKS = {
-    "all kinds": random_works(6, 10 + examples(20), span_s=SPAN_S),
-    "chats": random_chats(6, 15 + examples(25), span_s=SPAN_S),
+    "all kinds": random_works(6, 4 + examples(26), span_s=SPAN_S),
+    "chats": random_chats(6, 8 + examples(32), span_s=SPAN_S),
 }
 
 

@@ -19,6 +19,7 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 NAMING = (ast.Import, ast.ImportFrom, ast.Constant)
 LEAVES = (ast.Name, ast.expr_context)
 """More than half of the nodes, and no import in them."""
+STRING_THAT_NAMES = re.compile(r"""["'](timely|lrtrace)[._]""")
 NAMED_IN_TEXT = re.compile(r"((?:timely|lrtrace)(?:\.\w+)+|timely_\w+(?:\.\w+)*)\.?(?::\w+)?")
 
 
@@ -84,10 +85,13 @@ def room_of(module: str) -> Room | None:
 def imports_of(module: str) -> tuple[Import, ...]:
     """All imports of a module, also those inside functions and those named in strings (registries, ``-m``)."""
     path = modules()[module]
-    return tuple(_walk(ast.parse(path.read_text(), str(path)), module, path))
+    text = path.read_text()
+    return tuple(_walk(ast.parse(text, str(path)), module, path, in_text=bool(STRING_THAT_NAMES.search(text))))
 
 
-def _walk(tree: ast.Module, module: str, path: Path) -> Iterator[Import]:
+def _walk(tree: ast.Module, module: str, path: Path, *, in_text: bool) -> Iterator[Import]:
+    """Expressions are looked into only for names ``in_text``: they are most of the nodes."""
+    skipped = LEAVES if in_text else (ast.expr, ast.expr_context)
     pending: list[tuple[ast.AST, bool, bool]] = [(tree, False, False)]
     while pending:
         node, lazy, typing_only = pending.pop()
@@ -96,12 +100,11 @@ def _walk(tree: ast.Module, module: str, path: Path) -> Iterator[Import]:
         elif isinstance(node, ast.If):
             typing_only = typing_only or "TYPE_CHECKING" in ast.unparse(node.test)
         elif isinstance(node, NAMING):
-            in_text = isinstance(node, ast.Constant)
             for name in _names(node, module, path):
-                yield Import(name, path, node.lineno, lazy, typing_only, in_text)
+                yield Import(name, path, node.lineno, lazy, typing_only, isinstance(node, ast.Constant))
         for value in vars(node).values():
             for child in value if type(value) is list else (value,):
-                if isinstance(child, ast.AST) and not isinstance(child, LEAVES):
+                if isinstance(child, ast.AST) and not isinstance(child, skipped):
                     pending.append((child, lazy, typing_only))
 
 

@@ -76,7 +76,7 @@ def test_a_chat_that_is_cut_off_behind_its_first_token_is_explained() -> None:
 def test_the_discipline_knows_that_the_last_token_counts_and_not_the_length(tokens: int) -> None:
     discipline = Recording()
     tasks = [replay_task_from_job(chat(tokens, tuf={"milestone": "last_token"}))]
-    Simulator(ReplayOptions(), load_step_profile("unit"), discipline=discipline).run(tasks)
+    Simulator(ReplayOptions(until_s=0.1), load_step_profile("unit"), discipline=discipline).run(tasks)
     (spec,) = discipline.specs
     assert (spec.plain, spec.whole_answer) == (False, True)
     limit_tokens = PLAIN_MAX_TOKENS if tokens == 40 else 2 * PLAIN_MAX_TOKENS

@@ -161,7 +161,9 @@ def test_in_time_is_the_first_action_or_the_first_token_of_a_chat() -> None:
 
 
 @pytest.mark.parametrize("system", [*CAPACITY_SYSTEMS, "srjf"])  # any discipline is a system
-def test_every_system_serves_all_of_a_low_load(system: str) -> None:
+def test_every_system_serves_all_of_a_low_load(system: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workloads, "QUICK_POINT_TASKS", 15)
+    monkeypatch.setattr(workloads, "QUICK_MIN_S", 4.0)
     point = measure_capacity_point("robots-and-chat", system, 512, 1, 0.5, "rtx4090-llama3-8b", 1, "")
     assert point["served"] == 1.0
     assert 0.0 <= point["urgent"] <= 1.0

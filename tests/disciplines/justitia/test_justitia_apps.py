@@ -22,8 +22,8 @@ from timely.disciplines.justitia.app_groups import (
 )
 from timely.disciplines.justitia.baselines import Parrot, Srjf, VllmSjf
 from timely.disciplines.justitia.discipline import Justitia, JustitiaC
+from timely.disciplines.predictors import app_cost
 from timely.disciplines.predictors.app_cost import (
-    MAX_KINDS,
     OnlineAppCosts,
     predictor_kv_token_time,
     predictor_weighted_tokens,
@@ -321,11 +321,13 @@ def test_justitia_c_counts_tokens_not_memory() -> None:
     assert first(JustitiaC(capacity_tokens=100.0)) == "deep.0"
 
 
-def test_an_endless_application_and_endless_names_keep_a_bounded_state() -> None:
+def test_an_endless_application_and_endless_names_keep_a_bounded_state(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """One application that never ends, and others that never come twice, each of a type of its own."""
     discipline = Justitia()
     hall = Hall(discipline)
-    for number in range(3000):
+    for number in range(500):
         hall.arrive(f"e{number}", "endless/1")
         hall.arrive(f"o{number}", f"type{number}/1", app_requests=50)
         hall.step()
@@ -335,9 +337,10 @@ def test_an_endless_application_and_endless_names_keep_a_bounded_state() -> None
     assert 100 < len(discipline.accounts) <= 122
     assert len(discipline.accounts._idle) <= 122
     assert not discipline.accounts._of
+    monkeypatch.setattr(app_cost, "MAX_KINDS", 300)
     costs = OnlineAppCosts(predictor_kv_token_time)
-    for number in range(MAX_KINDS + 500):
+    for number in range(300 + 50):
         costs.learn(f"t{number}", JobSpec(number, 0.0), 5.0)
         costs.learn("kept", JobSpec(number, 0.0), 7.0)
-    assert len(costs._means) == MAX_KINDS
+    assert len(costs._means) == 300
     assert costs.predict("kept", JobSpec("x", 0.0)) == 7.0

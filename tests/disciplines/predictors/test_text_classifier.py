@@ -6,6 +6,7 @@ import json
 import pickle
 import zipfile
 from collections.abc import Sequence
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,7 @@ def labelled(count: int, seed: int) -> tuple[list[str], list[int]]:
     return texts, labels
 
 
+@cache
 def trained(count: int = 300) -> TextClassifier:
     return TextClassifier.train(*labelled(count, 1), 5, embedder=HashEmbedder(256))
 
@@ -70,7 +72,7 @@ def test_it_learns_what_words_mean_and_is_sure_of_it() -> None:
 
 
 def test_it_trains_the_same_twice() -> None:
-    texts, labels = labelled(400, 3)
+    texts, labels = labelled(100, 3)
     first = TextClassifier.train(texts, labels, 5, embedder=HashEmbedder(256))
     second = TextClassifier.train(texts, labels, 5, embedder=HashEmbedder(256))
     np.testing.assert_array_equal(first.weights, second.weights)

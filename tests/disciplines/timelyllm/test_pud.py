@@ -280,7 +280,7 @@ def test_a_blocking_call_in_wid_2_waits_for_its_value_and_the_others_go_on() -> 
     tasks, _ = runs.paper_workload("wid2", 1, 100)
     target = next(place for place, task in enumerate(tasks) if len(task.plan) > 1)
     plan = (replace(tasks[target].plan[0], blocking=True), *tasks[target].plan[1:])
-    changed = [*tasks[:target], replace(tasks[target], plan=plan), *tasks[target + 1 :]]
+    changed = [*tasks[:target], replace(tasks[target], plan=plan), *tasks[target + 1 : target + 41]]
     options = ReplayOptions(discipline="pud", journal=False, warm_prefixes=True)
     records = Simulator(options, load_step_profile(runs.PROFILE), discipline=Pud()).run(changed).records
     assert all(record.outcome == "complete" for record in records)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from sim_cases import profile, random_tasks, task
 
+from examples import examples
 from timely.core.errors import InvalidInput
 from timely.engines.replay_types import BackendRun, ReplayOptions
 from timely.engines.sim.fleet import SimFleet
@@ -24,7 +25,7 @@ def outcome(run: BackendRun) -> list[object]:
 
 @pytest.mark.parametrize("router", ROUTERS)
 def test_a_fleet_of_one_engine_is_that_engine(router: str) -> None:
-    tasks = random_tasks(3, 60)
+    tasks = random_tasks(3, examples(60))
     alone = Simulator(OPTIONS, SHAPE).run(tasks)
     fleet = SimFleet(OPTIONS, [SHAPE], create_router(router)).run(tasks)
     assert outcome(fleet) == outcome(alone)
@@ -33,7 +34,7 @@ def test_a_fleet_of_one_engine_is_that_engine(router: str) -> None:
 
 
 def test_rows_of_steps_of_one_engine_end_when_a_task_comes_for_it() -> None:
-    tasks = random_tasks(4, 80)
+    tasks = random_tasks(4, 10 + examples(70))
     runs = [
         SimFleet(OPTIONS, [SHAPE] * 3, create_router("least-loss"), repeat_steps=repeat).run(tasks)
         for repeat in (True, False)

@@ -36,7 +36,7 @@ class Keeping(Semantic):
 def displaced() -> list[PlannedTask]:
     """A long request of no urgency loses its cache to an urgent one, and comes back."""
     return [
-        task(0, 0.0, ((20, 0.0),), prompt_tokens=150, urgency=4),
+        task(0, 0.0, ((9, 0.0),), prompt_tokens=150, urgency=4),
         task(1, 0.06, ((3, 0.0),), prompt_tokens=160, urgency=0),
     ]
 

@@ -243,7 +243,7 @@ def test_the_same_story_in_sentences_and_paragraphs() -> None:
     stories = [
         [
             "".join(segment.text for segment in job.plan)
-            for job in compose_workload("chat", 3, options=CompositionOptions(unit=unit)).jobs
+            for job in compose_workload("chat", 3, duration_s=60, options=CompositionOptions(unit=unit)).jobs
         ]
         for unit in ("sentence", "paragraph")
     ]

@@ -13,6 +13,7 @@ from itertools import islice, pairwise, product
 
 import pytest
 
+from examples import examples
 from lrtrace.compose.tasks import TASKS
 from timely.core.errors import UnknownName
 from timely.planner.cases.case import PlannerCase, case_failure, case_plan_refuses
@@ -22,7 +23,7 @@ from timely.planner.cases.wordings import _CHOICE, _tidy_case_text
 from timely.plans.language.segmenter import Segmenter
 from timely.plans.skill_library import find_skill_set
 
-MANY = 600
+MANY = 200 + examples(400)
 
 
 def made_anew(skill_set: str, split: Split, count: int = MANY, seed: int = 3) -> tuple[PlannerCase, ...]:

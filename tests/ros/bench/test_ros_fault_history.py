@@ -23,9 +23,10 @@ from timely_ros_bench.faults.judge import VIOLATIONS, FaultRobotMotion
 from timely_ros_bench.faults.server_log import FaultServerLog
 from timely_ros_bench.faults.tally import fault_bench_upper_bound
 
+from examples import examples
 from timely.core.record_log import RecordFile, record_log_line
 
-SEEDS = range(40)
+SEEDS = range(examples(40))
 ENDS = {"complete": 0, "failed": int(ErrorCode.DRIVER_LOST), "cancelled": int(ErrorCode.FLEET_STOPPED)}
 STOPPED = "cancelled"
 
