@@ -75,7 +75,7 @@ def test_memory_for_one_job_only_still_serves_all(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_switching_at_any_time_loses_and_repeats_nothing(name: str) -> None:
-    driver = StepDriver(name, random_works(5, 4 + examples(26), span_s=SPAN_S), TIGHT, seed=5)
+    driver = StepDriver(name, random_works(5, 8 + examples(22), span_s=SPAN_S), TIGHT, seed=5)
     rng = np.random.default_rng(5)
     last_s = SPAN_S + 4.0
     for when in np.sort(rng.uniform(0.0, last_s, size=12)):
