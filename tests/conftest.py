@@ -20,6 +20,7 @@ from typing import Any
 import httpx
 import pytest
 import typer.main
+import typer.utils
 import uvicorn.server
 from _pytest.mark.expression import Expression
 from hypothesis import settings
@@ -69,7 +70,7 @@ class _UvicornLoop(ModuleType):
 uvicorn.server.asyncio = _UvicornLoop("asyncio")  # type: ignore[attr-defined]
 
 # The parameters of a command are read once, and not for each of the tests' command lines: up to 30 ms.
-typer.main.get_params_from_function = cache(typer.main.get_params_from_function)
+typer.main.get_params_from_function = cache(typer.utils.get_params_from_function)  # type: ignore[attr-defined]
 
 SERVED = ("live_engine", "offered_disciplines", "stock_server", "vllm_model")
 ROBOTS = ("ros drivers", "ros")

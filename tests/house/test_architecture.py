@@ -86,7 +86,9 @@ def imports_of(module: str) -> tuple[Import, ...]:
     """All imports of a module, also those inside functions and those named in strings (registries, ``-m``)."""
     path = modules()[module]
     text = path.read_text()
-    return tuple(_walk(ast.parse(text, str(path)), module, path, in_text=bool(STRING_THAT_NAMES.search(text))))
+    return tuple(
+        _walk(ast.parse(text, str(path)), module, path, in_text=bool(STRING_THAT_NAMES.search(text)))
+    )
 
 
 def _walk(tree: ast.Module, module: str, path: Path, *, in_text: bool) -> Iterator[Import]:
