@@ -58,11 +58,14 @@ class AsyncClientConnection(ClientRequests[AsyncAnswer]):
                 except (httpx.RequestError, EngineFailed, Overloaded) as error:
                     # A server that answers has no time for attempts in short succession.
                     is_lost = isinstance(error, httpx.RequestError)
-                    delay_s = backoff.delay_s(self.clock.now(), error, self.url)
-                    await self.sleep(delay_s if is_lost else max(delay_s, LONGEST_RECONNECT_S))
+                    await self.pause(backoff, error, 0.0 if is_lost else LONGEST_RECONNECT_S)
                 now_s = self.clock.now()
         finally:
             backoff.reset()
+
+    async def pause(self, backoff: ClientBackoff, cause: object, shortest_s: float = 0.0) -> None:
+        """Sleep until the next attempt; raises EngineFailed at the limit of the backoff."""
+        await self.sleep(max(shortest_s, backoff.delay_s(self.clock.now(), cause, self.url)))
 
     async def _request(self, method: str, url: str, json: Any, headers: Headers | None) -> dict[str, Any]:
         return self._answer(await self.http.request(method, url, json=json, headers=headers))

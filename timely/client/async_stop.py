@@ -43,8 +43,7 @@ class AsyncClientStopStream(ClientStopOrders):
                 cause, shortest_s = str(error), LONGEST_RECONNECT_S
             await self._disconnect()
             if not self._closed:
-                delay_s = self._backoff.delay_s(connection.clock.now(), cause, connection.url)
-                await connection.sleep(max(delay_s, shortest_s))
+                await connection.pause(self._backoff, cause, shortest_s)
         raise StopAsyncIteration
 
     async def close(self) -> None:

@@ -57,7 +57,7 @@ class AsyncTaskStream(ClientPlanStream[AsyncAnswer, Coroutine[Any, Any, "AsyncTa
                 return self
             except httpx.RequestError as error:
                 self._note_unanswered(error)
-                await self._pause(error)
+                await self._connection.pause(self._backoff, error)
 
     async def resume(self) -> AsyncTaskStream:
         try:
@@ -74,10 +74,6 @@ class AsyncTaskStream(ClientPlanStream[AsyncAnswer, Coroutine[Any, Any, "AsyncTa
     async def _follow(self) -> None:
         url = client_v1_url_path("tasks", self.task_id, "events")
         await self._connect("GET", url, None, self._follow_headers())
-
-    async def _pause(self, cause: Exception) -> None:
-        connection = self._connection
-        await connection.sleep(self._backoff.delay_s(connection.clock.now(), cause, connection.url))
 
     async def _disconnect(self) -> None:
         events, self._events = self._events, None
@@ -121,7 +117,7 @@ class AsyncTaskStream(ClientPlanStream[AsyncAnswer, Coroutine[Any, Any, "AsyncTa
         return segment
 
     async def _reconnect(self, cause: Exception) -> None:
-        await self._pause(cause)
+        await self._connection.pause(self._backoff, cause)
         try:
             await self._follow()
         except httpx.RequestError:
@@ -132,12 +128,6 @@ class AsyncTaskStream(ClientPlanStream[AsyncAnswer, Coroutine[Any, Any, "AsyncTa
         except TimelyError:  # A cancelled wait ends no stream: the next one connects again.
             await self.close()
             raise
-
-    async def cancel(self) -> None:
-        """Stop the generation; the iteration then ends with outcome ``cancelled``."""
-        await self._connection.request(
-            "DELETE", client_v1_url_path("tasks", self.task_id), headers=self._proof
-        )
 
     async def close(self) -> None:
         """Stop reading without cancelling; the server cancels an unread plan after a few seconds."""

@@ -536,6 +536,12 @@ class ClientPlanStream(Generic[Result, Stream]):
             client_report_body("value", segment, value=str(value), elapsed_s=elapsed_s, age_s=age_s)
         )
 
+    def cancel(self) -> Result:
+        """Stop the generation; the iteration then ends with outcome ``cancelled``."""
+        return self._connection.request(
+            "DELETE", client_v1_url_path("tasks", self.task_id), headers=self._proof
+        )
+
     def _deliver(self, report: ExecutionReport) -> Result:
         return self._connection.deliver(self._url, report, self._proof)
 

@@ -122,17 +122,14 @@ def _client_tuf(utility: Utility) -> object:
     return utility
 
 
-def _client_segment_index(segment: Segment | int) -> int:
-    return segment.index if isinstance(segment, Segment) else segment
-
-
 def client_report_body(kind: ReportKind, segment: Segment | int, **fields: Any) -> ExecutionReport:
     """A report of that kind.
 
     Raises:
         InvalidInput: a field is unusable.
     """
-    return ExecutionReport(segment=_client_segment_index(segment), kind=kind, **fields)
+    index = segment.index if isinstance(segment, Segment) else segment
+    return ExecutionReport(segment=index, kind=kind, **fields)
 
 
 def client_reports_body(
@@ -156,11 +153,6 @@ def client_bearer_header(token: str | None) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"} if token else {}
 
 
-def _client_task_token_header(token: str | None) -> dict[str, str]:
-    """The header that proves the ownership of a task."""
-    return {} if token is None else {"Timely-Task-Token": token}
-
-
 class ClientTaskTokens:
     """The tokens of the tasks that a program submitted, so that it may name a task by its id alone."""
 
@@ -177,5 +169,6 @@ class ClientTaskTokens:
         self._tokens[task_id] = token
 
     def header(self, task_id: str, token: str | None = None) -> dict[str, str]:
-        """The header for a task: with ``token``, or with the one that was kept."""
-        return _client_task_token_header(self._tokens.get(task_id) if token is None else token)
+        """The header that proves the ownership of a task, with ``token`` or with the one that was kept."""
+        token = self._tokens.get(task_id) if token is None else token
+        return {} if token is None else {"Timely-Task-Token": token}

@@ -59,11 +59,14 @@ class ClientConnection(ClientRequests[Answer]):
                 except (httpx.RequestError, EngineFailed, Overloaded) as error:
                     # A server that answers has no time for attempts in short succession.
                     is_lost = isinstance(error, httpx.RequestError)
-                    delay_s = backoff.delay_s(self.clock.now(), error, self.url)
-                    self.sleep(delay_s if is_lost else max(delay_s, LONGEST_RECONNECT_S))
+                    self.pause(backoff, error, 0.0 if is_lost else LONGEST_RECONNECT_S)
                 now_s = self.clock.now()
         finally:
             backoff.reset()
+
+    def pause(self, backoff: ClientBackoff, cause: object, shortest_s: float = 0.0) -> None:
+        """Sleep until the next attempt; raises EngineFailed at the limit of the backoff."""
+        self.sleep(max(shortest_s, backoff.delay_s(self.clock.now(), cause, self.url)))
 
     def _request(self, method: str, url: str, json: Any, headers: Headers | None) -> dict[str, Any]:
         return self._answer(self.http.request(method, url, json=json, headers=headers))

@@ -44,8 +44,7 @@ class ClientStopStream(ClientStopOrders):
                 cause, shortest_s = str(error), LONGEST_RECONNECT_S
             self._disconnect()
             if not self._closed:
-                delay_s = self._backoff.delay_s(connection.clock.now(), cause, connection.url)
-                connection.sleep(max(delay_s, shortest_s))
+                connection.pause(self._backoff, cause, shortest_s)
         raise StopIteration
 
     def close(self) -> None:

@@ -56,7 +56,7 @@ class TaskStream(ClientPlanStream[Answer, "TaskStream"]):
                 return self
             except httpx.RequestError as error:
                 self._note_unanswered(error)
-                self._pause(error)
+                self._connection.pause(self._backoff, error)
 
     def resume(self) -> TaskStream:
         try:
@@ -73,10 +73,6 @@ class TaskStream(ClientPlanStream[Answer, "TaskStream"]):
     def _follow(self) -> None:
         url = client_v1_url_path("tasks", self.task_id, "events")
         self._connect("GET", url, None, self._follow_headers())
-
-    def _pause(self, cause: Exception) -> None:
-        connection = self._connection
-        connection.sleep(self._backoff.delay_s(connection.clock.now(), cause, connection.url))
 
     def _disconnect(self) -> None:
         events, self._events = self._events, None
@@ -120,7 +116,7 @@ class TaskStream(ClientPlanStream[Answer, "TaskStream"]):
         return segment
 
     def _reconnect(self, cause: Exception) -> None:
-        self._pause(cause)
+        self._connection.pause(self._backoff, cause)
         try:
             self._follow()
         except httpx.RequestError:
@@ -131,10 +127,6 @@ class TaskStream(ClientPlanStream[Answer, "TaskStream"]):
         except TimelyError:  # A cancelled wait ends no stream: the next one connects again.
             self.close()
             raise
-
-    def cancel(self) -> None:
-        """Stop the generation; the iteration then ends with outcome ``cancelled``."""
-        self._connection.request("DELETE", client_v1_url_path("tasks", self.task_id), headers=self._proof)
 
     def close(self) -> None:
         """Stop reading without cancelling; the server cancels an unread plan after a few seconds."""
