@@ -12,6 +12,7 @@ from timely_robots.indy7.table import Indy7Table
 from timely_robots.language import approve_robot_call
 from timely_robots.segments import Motion, MotionError, SegmentOrder, SilentListener, SkillCall
 from timely_robots.tello.robot import TelloRobot
+from timely_robots.things import check_can_put, check_can_take
 
 from lrtrace.profiles import load_robot_profile
 from lrtrace.robot_profile import RobotProfile
@@ -73,18 +74,18 @@ def test_eyes_that_cannot_be_are_refused(detector: str, things: list[str]) -> No
 def test_what_is_taken_moves_along() -> None:
     table = Indy7Table(["Cup:0.4,0.1,0.05", "plate:0.3,-0.2,0.0"])
     assert table.describe() == "cup, plate"
-    table.may_take("cup[0.4]")
+    check_can_take("cup[0.4]", table.holding)
     table.take("cup[0.4]")
     assert table.describe() == "plate"
     with pytest.raises(MotionError, match="holds 'cup'"):
-        table.may_take("plate")
+        check_can_take("plate", table.holding)
     with pytest.raises(MotionError, match="on itself"):
-        table.may_put("cup")
-    table.may_put("plate")
+        check_can_put("cup", table.holding)
+    check_can_put("plate", table.holding)
     table.put((0.3, -0.2, 0.04))
     assert table.place("cup") == (0.3, -0.2, 0.04)
     with pytest.raises(MotionError, match="holds nothing"):
-        table.may_put("plate")
+        check_can_put("plate", table.holding)
 
 
 def test_what_nobody_told_of_lists_what_is_known() -> None:

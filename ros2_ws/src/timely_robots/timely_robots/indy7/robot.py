@@ -11,6 +11,7 @@ from timely_robots.indy7.link import STOP_ANSWER_S, Indy7Link
 from timely_robots.indy7.table import Indy7Table
 from timely_robots.robot import Robot, RobotStatus, Setting
 from timely_robots.segments import Motion, MotionError, SkillCall, SkillValue
+from timely_robots.things import check_can_put, check_can_take
 
 POLL_S = 0.02
 MARGIN_S = 3.0
@@ -119,15 +120,15 @@ class Indy7Robot(Robot):
             case "move_to":
                 self._over(link, table.place(target), motion)
             case "pick" | "take":
-                table.may_take(target)
+                check_can_take(target, table.holding)
                 self._reach(link, table.place(target), motion, lambda: table.take(target), close=True)
             case "place":
-                table.may_put(target)
+                check_can_put(target, table.holding)
                 x, y, z = table.place(target)
                 spot = (x, y, z + 0.001 * STACK_MM)
                 self._reach(link, spot, motion, lambda: table.put(spot), close=False)
             case "drop":
-                table.may_put(target)
+                check_can_put(target, table.holding)
                 x, y, z = table.place(target)
                 self._over(link, (x, y, z), motion)
                 self._grip(link, False, motion, lambda: table.put((x, y, z + 0.001 * STACK_MM)))

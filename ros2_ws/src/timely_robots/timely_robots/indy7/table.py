@@ -1,4 +1,4 @@
-"""What lies where on the arm's table: places by name, what the gripper holds, what may be taken and put. Metres."""
+"""What lies where on the arm's table: places by name, what the gripper holds. Metres."""
 
 from collections.abc import Iterable
 
@@ -34,18 +34,6 @@ class Indy7Table:
             places = ", ".join(sorted(self.places)) or "nothing"
             raise MotionError(f"the place of {name!r} is unknown; known: {places}", ErrorCode.MOTION_FAILED)
         return spot
-
-    def may_take(self, name: str) -> None:
-        """Raises MotionError if the gripper is full."""
-        if self.holding:
-            raise MotionError(f"cannot take {name!r}: it holds {self.holding!r}", ErrorCode.MOTION_FAILED)
-
-    def may_put(self, name: str) -> None:
-        """Raises MotionError if the gripper is empty, or would put something on itself."""
-        if not self.holding:
-            raise MotionError(f"cannot put anything on {name!r}: it holds nothing", ErrorCode.MOTION_FAILED)
-        if plain_thing_name(name) == self.holding:
-            raise MotionError(f"cannot put {name!r} on itself", ErrorCode.MOTION_FAILED)
 
     def take(self, name: str) -> None:
         self.holding = plain_thing_name(name)

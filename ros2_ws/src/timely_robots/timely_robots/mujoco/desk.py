@@ -8,6 +8,7 @@ from timely_robots.error_codes import ErrorCode
 from timely_robots.mujoco.arm import MujocoArm, mujoco_arm_joints_for
 from timely_robots.mujoco.models import CUBE_M, HOME, Spot
 from timely_robots.segments import Motion, MotionError, SkillCall, SkillValue
+from timely_robots.things import check_can_put, check_can_take
 
 ABOVE_M = 0.10
 LET_GO_M = 0.004
@@ -106,10 +107,7 @@ class MujocoDesk:
         self._move(lambda: self._arm.move_line(spot, 1.0), motion)
 
     def _pick(self, name: str, motion: Motion) -> None:
-        if self._arm.holding:
-            raise MotionError(
-                f"cannot take {name!r}: it holds {self._arm.holding!r}", ErrorCode.MOTION_FAILED
-            )
+        check_can_take(name, self._arm.holding)
         if name not in self._things:
             self._top(name)
             raise MotionError(f"{name!r} is a place and cannot be taken", ErrorCode.MOTION_FAILED)
@@ -127,7 +125,8 @@ class MujocoDesk:
             raise MotionError(f"{name!r} slipped out of the hand", ErrorCode.MOTION_FAILED)
 
     def _put(self, name: str, motion: Motion) -> None:
-        thing = self._thing_in_hand(name)
+        thing = self._arm.holding
+        check_can_put(name, thing)
         x, y, z = self._rest(name)
         self._over((x, y, z), motion)
         self._line((x, y, z + LET_GO_M), motion)
@@ -136,20 +135,13 @@ class MujocoDesk:
         self._check_landing(thing, (x, y, z), PLACED_M)
 
     def _drop(self, name: str, motion: Motion) -> None:
-        thing = self._thing_in_hand(name)
+        thing = self._arm.holding
+        check_can_put(name, thing)
         x, y, z = self._rest(name)
         self._over((x, y, z), motion)
         self._move(self._arm.open, motion)
         self._wait(FALL_S, motion)
         self._check_landing(thing, (x, y, z), DROPPED_M)
-
-    def _thing_in_hand(self, name: str) -> str:
-        thing = self._arm.holding
-        if not thing:
-            raise MotionError(f"cannot put anything on {name!r}: it holds nothing", ErrorCode.MOTION_FAILED)
-        if thing == name:
-            raise MotionError(f"cannot put {name!r} on itself", ErrorCode.MOTION_FAILED)
-        return thing
 
     def _check_landing(self, thing: str, target: Spot, within_m: float) -> None:
         away = math.dist(self._arm.spot(thing)[:2], target[:2])

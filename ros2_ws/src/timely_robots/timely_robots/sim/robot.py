@@ -5,6 +5,7 @@ from typing import ClassVar
 import numpy as np
 
 from lrtrace.errors import LRTraceError
+from timely_robots.detector import DronePose
 from timely_robots.error_codes import ErrorCode
 from timely_robots.robot import Robot, RobotStatus, Setting
 from timely_robots.segments import Motion, MotionCancelled, MotionError, SkillCall, SkillValue
@@ -97,7 +98,7 @@ class SimRobot(Robot):
         world = self._world
         return RobotStatus(
             (x, y, z),
-            world.orientation,
+            DronePose(yaw=world.yaw).orientation,
             battery,
             holding=world.holding,
             at_rest=self._moving == 0,

@@ -8,7 +8,7 @@ from timely_robots.detector import DronePose
 from timely_robots.drone_skills import STRAIGHT
 from timely_robots.error_codes import ErrorCode
 from timely_robots.segments import MotionError, SkillCall, SkillValue
-from timely_robots.things import read_robot_place
+from timely_robots.things import check_can_put, check_can_take, read_robot_place
 
 SEEN_AT_M = 1.5
 """Every thing in the scene is this far away."""
@@ -50,16 +50,10 @@ class SimWorld:
         target = call.args[0] if call.args else ""
         if call.skill in _NEEDS_THING and not self.has(target):
             raise MotionError(f"there is no {target!r} here", ErrorCode.MOTION_FAILED)
-        if call.skill in _TAKES and self.holding:
-            raise MotionError(
-                f"cannot take {target!r}: the hand holds {self.holding!r}", ErrorCode.MOTION_FAILED
-            )
-        if call.skill in _PUTS and not self.holding:
-            raise MotionError(
-                f"cannot put anything on {target!r}: the hand holds nothing", ErrorCode.MOTION_FAILED
-            )
-        if call.skill in _PUTS and plain_thing_name(target) == plain_thing_name(self.holding):
-            raise MotionError(f"cannot put {target!r} on itself", ErrorCode.MOTION_FAILED)
+        if call.skill in _TAKES:
+            check_can_take(str(target), self.holding)
+        if call.skill in _PUTS:
+            check_can_put(str(target), self.holding)
 
     def apply(self, call: SkillCall, share: float = 1.0) -> None:
         """What a motion changes; ``share`` below 1 when it was cut short."""
@@ -127,11 +121,6 @@ class SimWorld:
             self.position[2] = 0.0
         elif action == "release":
             self.holding = ""
-
-    @property
-    def orientation(self) -> tuple[float, float, float, float]:
-        """The yaw as a quaternion (x, y, z, w)."""
-        return (0.0, 0.0, math.sin(self.yaw / 2.0), math.cos(self.yaw / 2.0))
 
 
 _QUERIES: dict[str, Callable[[SimWorld, object], SkillValue]] = {
