@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 from rclpy.lifecycle import TransitionCallbackReturn
-from timely_robots.ros.discovery import end_ros_discovery
 from timely_robots.ros.driver_node import DriverNode
 from timely_robots.ros.json_log import parse_ros_program_arguments, start_ros_json_log
 from timely_robots.ros.realtime import realtime_ros_process
@@ -99,30 +98,27 @@ def start_bridge_fleet(
     os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
     context = isolated_ros_context(domain_id, ros_args)
     with contextlib.ExitStack() as undo:
-        undo.callback(context.try_shutdown)
-        nodes: list[Any] = []
-        undo.callback(lambda: [node.destroy_node() for node in nodes])
-        undo.callback(end_ros_discovery, nodes)
+        spinner = RosSpinner(context, name="fleet")
+        undo.callback(spinner.close)
         try:
             drivers = {}
             for robot in robots_here:
-                driver = DriverNode(
+                drivers[robot.name] = driver = DriverNode(
                     kinds[robot.name](),
                     namespace=robot.name,
                     context=context,
                     overrides=fleet.driver_parameters(robot),
                 )
-                nodes.append(driver)
-                drivers[robot.name] = driver
+                spinner.add(driver)
             bridge = BridgeNode(
                 context=context, overrides=fleet.bridge_parameters(), client_factory=client_factory
             )
-            nodes.append(bridge)
+            spinner.add(bridge)
             if (namespace := bridge.get_namespace()) != "/":
                 # The remapping would put every driver into the same namespace.
                 raise InvalidInput(f"a fleet has no namespace of its own, got {namespace!r}", where="__ns")
             if recording is not None:
-                nodes.append(
+                spinner.add(
                     BridgeRecorderNode([robot.name for robot in fleet.robots], recording, context=context)
                 )
         except (ValueError, TypeError) as error:
@@ -134,7 +130,7 @@ def start_bridge_fleet(
                 if step() != TransitionCallbackReturn.SUCCESS:
                     name = node.get_fully_qualified_name()
                     raise EngineFailed(f"node {name} did not start: {node.fault or 'see its log'}")
-        spinner = RosSpinner(context, nodes, name="fleet").start()
+        spinner.start()
         undo.pop_all()
     running = RunningBridgeFleet(bridge, drivers, spinner, recording, processes)
     if processes is not None:

@@ -13,7 +13,6 @@ from timely.core.child_process import core_stop_event
 from timely.core.errors import InvalidInput, TimelyError
 from timely_robots.registry import ROBOTS, robot_class
 from timely_robots.robot_names import check_robot_names
-from timely_robots.ros.discovery import end_ros_discovery
 from timely_robots.ros.driver_node import DriverNode
 from timely_robots.ros.json_log import parse_ros_program_arguments, start_ros_json_log
 from timely_robots.ros.realtime import realtime_ros_process
@@ -45,11 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise InvalidInput("one namespace for several robots", where="__ns")
     except TimelyError as error:
         sys.stderr.write(f"timely_driver: {error}\n")
-        end_ros_discovery(drivers)
-        for driver in drivers:
-            driver.destroy_node()
         if context is not None:
-            context.try_shutdown()
+            RosSpinner(context, drivers).close()
         return 2
     # The last one that is closed ends the context.
     spinners = [
