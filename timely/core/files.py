@@ -36,6 +36,15 @@ def default_state_folder(where: str = STATE_DIR_VARIABLE) -> Path:
 
 
 @contextmanager
+def disk_refusals(path: Path, problem: str = "cannot read it") -> Iterator[None]:
+    """An OSError of the block becomes InvalidInput of the file ``path``: the problem, and the system's reason."""
+    try:
+        yield
+    except OSError as error:
+        raise InvalidInput(f"{problem}: {error.strerror or error}", where=str(path)) from error
+
+
+@contextmanager
 def replaced_file(path: Path) -> Iterator[Path]:
     """A temporary path beside ``path``, to be written in the block; it takes the name ``path`` at its end.
 
@@ -44,7 +53,7 @@ def replaced_file(path: Path) -> Iterator[Path]:
     Raises:
         InvalidInput: the file cannot be written.
     """
-    try:
+    with disk_refusals(path, "cannot write it"):
         temporary = path.with_name(f".{path.stem}.{secrets.token_hex(8)}{path.suffix}")
         # As readable as any other new file.
         temporary.touch(exist_ok=False)
@@ -55,8 +64,6 @@ def replaced_file(path: Path) -> Iterator[Path]:
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
-    except OSError as error:
-        raise InvalidInput(f"cannot write it: {error.strerror or error}", where=str(path)) from error
 
 
 def core_write_file(path: Path, content: str | bytes) -> None:
@@ -72,10 +79,8 @@ def core_write_file(path: Path, content: str | bytes) -> None:
         sys.stdout.write(data.decode())
         return
     if path.exists() and not path.is_file():
-        try:
+        with disk_refusals(path, "cannot write it"):
             path.write_bytes(data)
-        except OSError as error:
-            raise InvalidInput(f"cannot write it: {error.strerror or error}", where=str(path)) from error
         return
     with replaced_file(path) as temporary:
         temporary.write_bytes(data)
@@ -104,10 +109,10 @@ def core_read_json(path: Path) -> dict[str, Any]:
     Raises:
         InvalidInput: it cannot be read, holds no JSON object, or an object has a key twice; names the file.
     """
+    with disk_refusals(path):
+        text = path.read_bytes()
     try:
-        value = core_decode_json(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InvalidInput(f"cannot read it: {error.strerror or error}", where=str(path)) from error
+        value = core_decode_json(text.decode())
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"not valid JSON: {error}", where=str(path)) from error
     if not isinstance(value, dict):

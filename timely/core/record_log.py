@@ -16,8 +16,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from timely.core.errors import InvalidInput
-from timely.core.files import append_whole
+from timely.core.files import append_whole, disk_refusals
 
 ROOM_BYTES = 4096
 """At least as long as most records, and a block of most disks."""
@@ -51,11 +50,8 @@ def read_record_log(path: Path) -> RecordLines:
     Raises:
         InvalidInput: the file cannot be read.
     """
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise InvalidInput(f"cannot be read: {error.strerror or error}", where=str(path)) from error
-    return parse_record_lines(data)
+    with disk_refusals(path, "cannot be read"):
+        return parse_record_lines(path.read_bytes())
 
 
 def parse_record_lines(content: bytes) -> RecordLines:

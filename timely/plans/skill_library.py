@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from lrtrace.errors import BadInput
 from lrtrace.yaml_file import Loc, YamlFile, read_lrtrace_yaml
 from timely.core.errors import EngineFailed, InvalidInput, UnknownName
+from timely.core.files import disk_refusals
 from timely.plans.language.parser import parse_plan
 from timely.plans.skill_set import NAME, SkillSet
 
@@ -96,10 +97,8 @@ def load_skill_set(name_or_path: str | Path) -> SkillSet:
 
 
 def _load_skill_set_file(path: Path) -> SkillSet:
-    try:
+    with disk_refusals(path):
         stat = path.stat()
-    except OSError as error:
-        raise InvalidInput(f"cannot read it: {error.strerror or error}", where=str(path)) from error
     return _build_skill_set(path, stat.st_mtime_ns, stat.st_size)
 
 

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from timely.core.errors import InvalidInput
-from timely.core.files import file_stamp
+from timely.core.files import disk_refusals, file_stamp
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +81,8 @@ def server_tls_files(
     if certificate is None or key is None:
         raise InvalidInput("TLS needs a certificate and a key", where="--ssl-certfile, --ssl-keyfile")
     for path in filter(None, (certificate, key, client_ca)):
-        _check_tls_file_readable(path)
+        with disk_refusals(path, "cannot be read"):
+            path.read_bytes()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         context.load_cert_chain(certificate, key, password=partial(_refuse_tls_pass_phrase, key))
@@ -132,13 +133,6 @@ def _tls_file_stamp(path: Path) -> tuple[int, int, int] | None:
         return file_stamp(path)
     except OSError:
         return None
-
-
-def _check_tls_file_readable(path: Path) -> None:
-    try:
-        path.read_bytes()
-    except OSError as error:
-        raise InvalidInput(f"cannot be read: {error.strerror}", where=str(path)) from error
 
 
 def _refuse_tls_pass_phrase(key: Path) -> bytes:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from timely.core.errors import InvalidInput
+from timely.core.files import disk_refusals
 
 NEXT_STEP_S = 0.02
 """A step that begins so soon after the end of the last followed it at once: the gap is the engine's own.
@@ -173,12 +174,9 @@ def read_step_journal(path: Path, offset: int = 0) -> list[dict[str, Any]]:
     Raises:
         InvalidInput: it cannot be read, or a line is broken; names file and line.
     """
-    try:
-        with path.open("rb") as file:
-            file.seek(offset)
-            lines = file.read().rpartition(b"\n")[0].splitlines()
-    except OSError as error:
-        raise InvalidInput(f"cannot read it: {error.strerror}", where=str(path)) from error
+    with disk_refusals(path), path.open("rb") as file:
+        file.seek(offset)
+        lines = file.read().rpartition(b"\n")[0].splitlines()
     events = []
     for number, line in enumerate(lines, 1):
         try:

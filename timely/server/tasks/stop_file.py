@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from timely.core.errors import InvalidInput
-from timely.core.files import core_write_file, flush_file_names
+from timely.core.files import core_write_file, disk_refusals, flush_file_names
 
 log = logging.getLogger(__name__)
 
@@ -176,7 +176,7 @@ def _write_stop_file(path: Path | None, content: str | None) -> bool:
     """
     if path is None:
         return False
-    try:
+    with disk_refusals(path, "cannot write it"):
         path.parent.mkdir(parents=True, exist_ok=True)
         if content is None:
             path.unlink(missing_ok=True)
@@ -184,6 +184,4 @@ def _write_stop_file(path: Path | None, content: str | None) -> bool:
             core_write_file(path, content)
         # The name itself must reach the disk before the answer leaves.
         flush_file_names(path.parent)
-    except OSError as error:
-        raise InvalidInput(f"cannot write it: {error.strerror or error}", where=str(path)) from error
     return True

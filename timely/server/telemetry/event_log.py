@@ -45,8 +45,7 @@ from pathlib import Path
 from typing import Any
 
 from timely.core.clock import Clock
-from timely.core.errors import InvalidInput
-from timely.core.files import append_whole, file_ends_torn
+from timely.core.files import append_whole, disk_refusals, file_ends_torn
 
 log = logging.getLogger(__name__)
 
@@ -77,10 +76,8 @@ class TelemetryEventLog:
         if path is None:
             return
         self._path = path.absolute()
-        try:
+        with disk_refusals(path, "cannot be appended to"):
             self._file = self._open_file()
-        except OSError as error:
-            raise InvalidInput(f"cannot be appended to: {error.strerror}", where=str(path)) from error
         self._thread = threading.Thread(target=self._write, name="event-log", daemon=True)
         self._thread.start()
 

@@ -31,6 +31,7 @@ from timely_robots.ros.spinner import RosSpinner, isolated_ros_context
 
 from timely.core.child_process import core_stop_event
 from timely.core.errors import InvalidInput, TimelyError, Unsupported
+from timely.core.files import disk_refusals
 
 TOPICS: Mapping[str, tuple[type, QoSProfile]] = {
     "task": (Task, TASKS),
@@ -172,10 +173,8 @@ class BridgeMcapFiles:
     def _next_file(self) -> None:
         number = max(self._files_by_number, default=-1) + 1
         path = self._path.with_name(f"{self._path.stem}_{number}{self._path.suffix}")
-        try:
+        with disk_refusals(path, "cannot be written"):
             self._file = path.open("wb")
-        except OSError as error:
-            raise InvalidInput(f"cannot be written: {error.strerror or error}", where=str(path)) from error
         self._files_by_number[number] = path
         self.files.append(path)
         self._writer = self._mcap.Writer(self._file, chunk_size=CHUNK_BYTES)
