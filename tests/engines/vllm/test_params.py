@@ -155,6 +155,7 @@ async def test_what_our_own_server_says_beside_the_body_reaches_the_scheduler() 
     ]
 
 
+@pytest.mark.engine
 @pytest.mark.parametrize("field", ["skill_set", "robot"])
 @pytest.mark.parametrize("name", ["nope", "../drone", "/etc/passwd"])
 def test_an_unknown_name_is_refused_before_the_engine(field: str, name: str) -> None:
