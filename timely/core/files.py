@@ -36,7 +36,7 @@ def default_state_folder(where: str = STATE_DIR_VARIABLE) -> Path:
 
 
 @contextmanager
-def disk_refusals(path: Path, problem: str = "cannot read it") -> Iterator[None]:
+def file_errors(path: Path, problem: str = "cannot read it") -> Iterator[None]:
     """An OSError of the block becomes InvalidInput of the file ``path``: the problem, and the system's reason."""
     try:
         yield
@@ -53,7 +53,7 @@ def replaced_file(path: Path) -> Iterator[Path]:
     Raises:
         InvalidInput: the file cannot be written.
     """
-    with disk_refusals(path, "cannot write it"):
+    with file_errors(path, "cannot write it"):
         temporary = path.with_name(f".{path.stem}.{secrets.token_hex(8)}{path.suffix}")
         # As readable as any other new file.
         temporary.touch(exist_ok=False)
@@ -79,7 +79,7 @@ def core_write_file(path: Path, content: str | bytes) -> None:
         sys.stdout.write(data.decode())
         return
     if path.exists() and not path.is_file():
-        with disk_refusals(path, "cannot write it"):
+        with file_errors(path, "cannot write it"):
             path.write_bytes(data)
         return
     with replaced_file(path) as temporary:
@@ -109,7 +109,7 @@ def core_read_json(path: Path) -> dict[str, Any]:
     Raises:
         InvalidInput: it cannot be read, holds no JSON object, or an object has a key twice; names the file.
     """
-    with disk_refusals(path):
+    with file_errors(path):
         text = path.read_bytes()
     try:
         value = core_decode_json(text.decode())

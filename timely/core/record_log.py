@@ -16,7 +16,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from timely.core.files import append_whole, disk_refusals
+from timely.core.files import append_whole, file_errors
 
 ROOM_BYTES = 4096
 """At least as long as most records, and a block of most disks."""
@@ -50,7 +50,7 @@ def read_record_log(path: Path) -> RecordLines:
     Raises:
         InvalidInput: the file cannot be read.
     """
-    with disk_refusals(path, "cannot be read"):
+    with file_errors(path, "cannot be read"):
         return parse_record_lines(path.read_bytes())
 
 

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from lrtrace.errors import BadInput
 from lrtrace.yaml_file import Loc, YamlFile, read_lrtrace_yaml
 from timely.core.errors import EngineFailed, InvalidInput, UnknownName
-from timely.core.files import disk_refusals
+from timely.core.files import file_errors
 from timely.plans.language.parser import parse_plan
 from timely.plans.skill_set import NAME, SkillSet
 
@@ -97,7 +97,7 @@ def load_skill_set(name_or_path: str | Path) -> SkillSet:
 
 
 def _load_skill_set_file(path: Path) -> SkillSet:
-    with disk_refusals(path):
+    with file_errors(path):
         stat = path.stat()
     return _build_skill_set(path, stat.st_mtime_ns, stat.st_size)
 

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from timely.core.errors import InvalidInput
-from timely.core.files import disk_refusals, file_stamp
+from timely.core.files import file_errors, file_stamp
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ def server_tls_files(
     if certificate is None or key is None:
         raise InvalidInput("TLS needs a certificate and a key", where="--ssl-certfile, --ssl-keyfile")
     for path in filter(None, (certificate, key, client_ca)):
-        with disk_refusals(path, "cannot be read"):
+        with file_errors(path, "cannot be read"):
             path.read_bytes()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:

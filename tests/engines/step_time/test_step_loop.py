@@ -111,7 +111,7 @@ def test_what_scheduling_takes_is_added_where_it_is_known() -> None:
     assert loop_s["loop_waiting_s"] == pytest.approx(WAITING_S, rel=0.25)
 
 
-def test_a_launch_is_told_without_the_growth_of_its_step() -> None:
+def test_a_launch_is_measured_without_the_growth_of_its_step() -> None:
     """The simulator adds that for each step, so the launch of 40 members must not contain it."""
     grown = journal(ahead=True, has_work=True, noise=0.0)
     growth_s = 3 * (40 * MEMBER_S + 500 * WAITING_S)

@@ -52,6 +52,18 @@ def test_kept_blocks_go_when_a_request_needs_them_and_the_cache_can_be_reset() -
     scene.check_empty()
 
 
+def test_the_end_of_a_kept_prompt_goes_first() -> None:
+    from timely.engines.vllm import kept_prefixes
+
+    _, scene = cached_after_chats(keep=True)
+    scene.clock.advance_to(scene.clock.now() + kept_prefixes.REFRESH_S)
+    one_too_many = BLOCKS - len(FIXED) // BLOCK_TOKENS + 1
+    scene.add("large", BLOCK_TOKENS * one_too_many - 1, 1)
+    scene.run()
+    request = scene.add("task", [*FIXED, 2, 2], 2)
+    assert scene.scheduler.blocks.cached_blocks(request) * BLOCK_TOKENS == len(FIXED) - BLOCK_TOKENS
+
+
 def test_keeping_a_prompt_is_no_use_of_its_blocks_in_vllms_metrics() -> None:
     from timely.engines.vllm import kept_prefixes
 

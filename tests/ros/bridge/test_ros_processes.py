@@ -21,7 +21,7 @@ from std_srvs.srv import Trigger
 from timely_bridge.node import BridgeNode
 from timely_interfaces.action import ExecuteTask
 from timely_interfaces.msg import ErrorCode
-from timely_robots.ros.spinner import RosSpinner, isolated_ros_context
+from timely_robots.ros.spinner import EXECUTOR_VARIABLE, RosSpinner, isolated_ros_context
 
 from timely.engines.scripted import ScriptedEngine
 from timely.engines.scripts import ScriptedSegment
@@ -280,6 +280,15 @@ def test_a_node_with_a_wrong_parameter_says_so_in_one_line(
     assert node.end(START_S) == 2
     (line,) = [line for line in node.said().splitlines() if line.startswith(f"{name}:")]
     assert parameter.partition(":")[0] in line
+    assert "Traceback" not in node.said()
+
+
+@pytest.mark.parametrize("module", ["timely_bridge.main", "timely_robots.main"])
+def test_an_unknown_executor_is_one_line(start: Start, monkeypatch: pytest.MonkeyPatch, module: str) -> None:
+    monkeypatch.setenv(EXECUTOR_VARIABLE, "several")
+    node = start("-m", module)
+    assert node.end(START_S) == 2
+    assert f"{EXECUTOR_VARIABLE}: must be events or single, got 'several'" in node.said()
     assert "Traceback" not in node.said()
 
 

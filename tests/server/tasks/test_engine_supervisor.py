@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, contextmanager
 
 import pytest
 from fleet import PLANS, TOKEN, WAIT_S, Fleet, Reader, body, catalogue, fleet
 from killed_server import texts
 from manual_clock import ManualClock
 
-from timely.core.errors import EngineFailed
+from timely.core.errors import EngineFailed, Overloaded
 from timely.core.job import Job
+from timely.engines.base import EngineEvent, GenerationRequest
 from timely.engines.scripted import ScriptedEngine
 from timely.engines.scripts import Script, ScriptedSegment
 from timely.server.access.principals import LOCAL
@@ -65,6 +66,29 @@ def test_plans_go_on_behind_what_was_sent(served: Fleet) -> None:
             assert events[-1][2]["outcome"] == "complete"
     assert served.http.get("/livez").json() == {"status": "ok", "engine_deaths": 3}
     assert "timely_engine_deaths_total 3.0" in served.http.get("/metrics").text
+
+
+def test_resumed_plans_wait_for_the_queue_of_the_next_engine(
+    served: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generate, refused = served.engine.generate, 0
+
+    async def limited(request: GenerationRequest) -> AsyncGenerator[EngineEvent, None]:
+        nonlocal refused
+        if request.history is not None and refused < 5:
+            refused += 1
+            raise Overloaded("the queue is full", where="vllm")
+        async with aclosing(generate(request)) as events:
+            async for event in events:
+                yield event
+
+    with tasks(served, "long", "long") as readers:
+        served.run_for(0.8)
+        monkeypatch.setattr(served.engine, "generate", limited)
+        crash(served)
+        served.run_for(60.0)
+        assert [texts(reader.rest()) for reader in readers] == [LONG, LONG]
+    assert refused == 5
 
 
 def test_an_engine_that_hangs_is_killed_and_plans_go_on() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from timely.core.errors import InvalidInput
-from timely.core.files import disk_refusals
+from timely.core.files import file_errors
 
 NEXT_STEP_S = 0.02
 """A step that begins so soon after the end of the last followed it at once: the gap is the engine's own.
@@ -174,7 +174,7 @@ def read_step_journal(path: Path, offset: int = 0) -> list[dict[str, Any]]:
     Raises:
         InvalidInput: it cannot be read, or a line is broken; names file and line.
     """
-    with disk_refusals(path), path.open("rb") as file:
+    with file_errors(path), path.open("rb") as file:
         file.seek(offset)
         lines = file.read().rpartition(b"\n")[0].splitlines()
     events = []

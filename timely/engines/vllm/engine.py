@@ -246,7 +246,7 @@ class VllmEngine(Engine):
         """vLLM raises ``EngineDeadError`` and others from many places."""
         from vllm.exceptions import GracefulHTTPError
 
-        if isinstance(error, GracefulHTTPError):  # a limit of vLLM's own queue
+        if isinstance(error, GracefulHTTPError) and error.http_status == 503:  # a limit of vLLM's own queue
             return Overloaded(error.message, where="vllm")
         kind = EngineDied if llm.errored else EngineFailed
         return kind(vllm_error_line(error), where="vllm")

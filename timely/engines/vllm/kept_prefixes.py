@@ -47,7 +47,7 @@ class VllmKeptPrefixes:
             return
         self._next_s = now + REFRESH_S
         blocks = self._prefix.unheld(self._hashes)
-        # Not by the pool's ``touch``: vLLM's metrics would count each refresh as a use of the block.
+        # The pool's ``touch`` would count as a use of the block in vLLM's metrics.
         queue = self._pool.free_block_queue
         for block in blocks:
             queue.remove(block)

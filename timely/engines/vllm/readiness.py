@@ -87,7 +87,7 @@ class VllmReadiness:
     def _is_held_back(self, request: Request) -> bool:
         """A pause lets requests that hold KV blocks go on, and no others."""
         scheduler = self._scheduler
-        # One whose load failed has lost its blocks, and vLLM's pause waits for it all the same.
+        # A request whose load failed has lost its blocks, and vLLM's pause waits for it all the same.
         return scheduler.pause_state != PauseState.UNPAUSED and not (
             request.num_computed_tokens > 0
             or request.status == RequestStatus.RUNNING

@@ -5,13 +5,16 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from timely.core.clock import AsyncClock
-from timely.core.errors import EngineDied, EngineFailed
+from timely.core.errors import EngineDied, EngineFailed, Overloaded
 from timely.core.reports import ExecutionReport
 from timely.engines.base import GenerationRequest
 from timely.server.tasks.engine_client import EngineClient
 from timely.server.tasks.quarantine import TaskQuarantine
 from timely.server.tasks.recorder import TaskRecorder
 from timely.server.tasks.task import Task, TaskEnding
+
+QUEUE_RETRY_S = 0.2
+"""After so long a resumed plan is sent again to an engine whose own queue is full."""
 
 
 class TaskFailover:
@@ -20,6 +23,7 @@ class TaskFailover:
     def __init__(self, engine: EngineClient, recorder: TaskRecorder, clock: AsyncClock) -> None:
         self._engine = engine
         self._recorder = recorder
+        self._clock = clock
         self._quarantine = TaskQuarantine(clock)
         self._in_engine: dict[str, Task] = {}
         engine.supervisor.on_death = self._engine_died
@@ -29,7 +33,8 @@ class TaskFailover:
         """One attempt to generate the plan, or its rest; gives the request for it when an engine runs.
 
         If the engine dies during the attempt, it ends without an error when the task may try again. A task that
-        killed the engine gets its ending instead.
+        killed the engine gets its ending instead. A resumed task, which has been accepted, also tries again where the
+        engine's own queue is full: all resumed plans come to it at once.
         """
         supervisor, task_id = self._engine.supervisor, task.task_id
         await supervisor.wait_running()
@@ -43,6 +48,11 @@ class TaskFailover:
             return
         except EngineDied:
             await supervisor.wait_running(deaths)
+        except Overloaded:
+            if not task.resumed:
+                raise
+            await self._clock.sleep(QUEUE_RETRY_S)
+            return
         finally:
             self._in_engine.pop(task_id, None)
         if count := self._quarantine.deaths_by(task_id):

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from timely.core.errors import InvalidInput
-from timely.core.files import core_write_file, disk_refusals, flush_file_names
+from timely.core.files import core_write_file, file_errors, flush_file_names
 
 log = logging.getLogger(__name__)
 
@@ -176,7 +176,7 @@ def _write_stop_file(path: Path | None, content: str | None) -> bool:
     """
     if path is None:
         return False
-    with disk_refusals(path, "cannot write it"):
+    with file_errors(path, "cannot write it"):
         path.parent.mkdir(parents=True, exist_ok=True)
         if content is None:
             path.unlink(missing_ok=True)

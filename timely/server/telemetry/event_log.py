@@ -45,7 +45,7 @@ from pathlib import Path
 from typing import Any
 
 from timely.core.clock import Clock
-from timely.core.files import append_whole, disk_refusals, file_ends_torn
+from timely.core.files import append_whole, file_ends_torn, file_errors
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ class TelemetryEventLog:
         if path is None:
             return
         self._path = path.absolute()
-        with disk_refusals(path, "cannot be appended to"):
+        with file_errors(path, "cannot be appended to"):
             self._file = self._open_file()
         self._thread = threading.Thread(target=self._write, name="event-log", daemon=True)
         self._thread.start()

@@ -31,7 +31,7 @@ from timely_robots.ros.spinner import RosSpinner, isolated_ros_context
 
 from timely.core.child_process import core_stop_event
 from timely.core.errors import InvalidInput, TimelyError, Unsupported
-from timely.core.files import disk_refusals
+from timely.core.files import file_errors
 
 TOPICS: Mapping[str, tuple[type, QoSProfile]] = {
     "task": (Task, TASKS),
@@ -173,7 +173,7 @@ class BridgeMcapFiles:
     def _next_file(self) -> None:
         number = max(self._files_by_number, default=-1) + 1
         path = self._path.with_name(f"{self._path.stem}_{number}{self._path.suffix}")
-        with disk_refusals(path, "cannot be written"):
+        with file_errors(path, "cannot be written"):
             self._file = path.open("wb")
         self._files_by_number[number] = path
         self.files.append(path)

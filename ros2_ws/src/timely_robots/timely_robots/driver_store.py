@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from timely.core.errors import InvalidInput
-from timely.core.files import append_file_line, core_write_file, disk_refusals, file_ends_torn
+from timely.core.files import append_file_line, core_write_file, file_ends_torn, file_errors
 from timely_robots.disk_thread import DriverDiskThread
 
 MAX_TASKS = 4096
@@ -202,7 +202,7 @@ class DriverStore:
         """Write that a task begins; returns the size of the file."""
         if self._log is None:
             return 0
-        with disk_refusals(self._log, "cannot write it"):
+        with file_errors(self._log, "cannot write it"):
             separator = b"\n" if file_ends_torn(self._log) else b""
             return append_file_line(self._log, separator + json.dumps(task_id).encode(), flush=True)
 
@@ -278,7 +278,7 @@ def robot_store_path(folder: str, name: str) -> Path:
         InvalidInput: the folder cannot be made.
     """
     place = Path(folder).expanduser()
-    with disk_refusals(place, "cannot make it"):
+    with file_errors(place, "cannot make it"):
         place.mkdir(parents=True, exist_ok=True)
     stem = name.strip("/").replace("/", ".") or "robot"
     return place / f"{stem}.json"

@@ -42,11 +42,14 @@ def isolated_ros_context(domain_id: int | None = None, args: list[str] | None = 
         domain_id: None takes ROS_DOMAIN_ID.
 
     Raises:
-        InvalidInput: there is no such domain. EngineFailed: ROS 2 did not start: it has no folder for its logs.
+        InvalidInput: there is no such domain or executor. EngineFailed: ROS 2 did not start: it has no folder for
+            its logs.
     """
     number = os.environ.get("ROS_DOMAIN_ID", "") if domain_id is None else str(domain_id)
     if number and not (number.isdecimal() and int(number[:9]) <= MAX_DOMAIN_ID):
         raise InvalidInput(f"must be 0 to {MAX_DOMAIN_ID}, got {number[:40]!r}", where="ROS domain")
+    if (executor := os.environ.get(EXECUTOR_VARIABLE, "events")) not in ("events", "single"):
+        raise InvalidInput(f"must be events or single, got {executor[:40]!r}", where=EXECUTOR_VARIABLE)
     context = Context()
     try:
         rclpy.init(
@@ -62,10 +65,7 @@ def isolated_ros_context(domain_id: int | None = None, args: list[str] | None = 
 
 def create_ros_executor(context: Context) -> Executor:
     """The events executor where it exists (its tail latency is ten times better), else the single-threaded one."""
-    choice = os.environ.get(EXECUTOR_VARIABLE, "events")
-    if choice not in ("events", "single"):
-        raise ValueError(f"{EXECUTOR_VARIABLE} must be events or single, got {choice!r}")
-    if choice == "events":
+    if os.environ.get(EXECUTOR_VARIABLE, "events") == "events":
         try:
             from rclpy.experimental import EventsExecutor
         except ImportError:
