@@ -22,6 +22,7 @@ from std_srvs.srv import Trigger
 from timely_interfaces.action import ExecuteSegment
 from timely_interfaces.msg import ErrorCode, RobotState
 from timely_interfaces.srv import ResetStop
+from timely_robots import halter
 from timely_robots.language import check_robot_segment
 from timely_robots.registry import ROBOTS, robot_class
 from timely_robots.robot import Robot
@@ -166,8 +167,9 @@ class Bench:
 
 
 @pytest.fixture
-def idle(request: pytest.FixtureRequest, domain_id: int) -> Iterator[Bench]:
+def idle(request: pytest.FixtureRequest, domain_id: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     """A driver that nobody has configured."""
+    monkeypatch.setattr(halter, "HALT_S", AT_ONCE_S)
     with request.param.robot():
         bench = Bench(request.param, domain_id)
         yield bench
