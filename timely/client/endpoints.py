@@ -537,7 +537,7 @@ class ClientPlanStream(Generic[Result, Stream]):
         )
 
     def cancel(self) -> Result:
-        """Stop the generation; the iteration then ends with outcome ``cancelled``."""
+        """Stop the generation; the iteration then ends with outcome ``cancelled``. Returns the server's answer."""
         return self._connection.request(
             "DELETE", client_v1_url_path("tasks", self.task_id), headers=self._proof
         )
