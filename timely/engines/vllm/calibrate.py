@@ -56,7 +56,7 @@ def calibrate_vllm_profile(
 ) -> StepTimeProfile:
     """The profile ``name``, fitted to steps of every kind on a fresh engine.
 
-    It takes about two minutes for the small model on two cores.
+    It takes about two minutes for the small model on two cores with AVX-512, and several times as long without.
 
     Raises:
         EngineFailed: vLLM does not start, or died. InvalidInput: it does not know an argument or the model.
