@@ -77,8 +77,8 @@ def _loop_gaps(
             break
         composed_s = float(timed_events[later]["t_s"])
         if composed_s - end_s < NEXT_STEP_S:
-            members, following = (one["decodes"] + one["prefills"] for one in (event, timed_events[later]))
-            waiting = max(0, live.get(composed_s, 0) - following)
+            members, _ = _step_jobs(event, live)
+            _, waiting = _step_jobs(timed_events[later], live)
             gaps[number] = composed_s - end_s, members, waiting, arrivals.get(composed_s, 0)
     return gaps
 
