@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from optional_packages import require_package
 
 from timely.core.errors import InvalidInput, Unsupported
 from timely.core.utility import NORMAL, TimeUtility
@@ -159,7 +160,7 @@ async def test_what_our_own_server_says_beside_the_body_reaches_the_scheduler() 
 @pytest.mark.parametrize("field", ["skill_set", "robot"])
 @pytest.mark.parametrize("name", ["nope", "../drone", "/etc/passwd"])
 def test_an_unknown_name_is_refused_before_the_engine(field: str, name: str) -> None:
-    pytest.importorskip("vllm", reason="needs vLLM")
+    require_package("vllm")
     from vllm.exceptions import VLLMValidationError
 
     from timely.engines.vllm.plugin import _validating_vllm_parameters
