@@ -238,6 +238,30 @@ def test_a_state_from_before_a_stop_does_not_say_that_the_robot_rests_after_it(
     eventually(lambda: stopped.outcomes()["drone1"] == StopFleet.Response.AT_REST)
 
 
+@pytest.mark.parametrize("session", [None, "of another life"])
+def test_the_first_state_of_a_driver_that_was_sent_before_the_stop_does_not_name_it(
+    world: World, monkeypatch: pytest.MonkeyPatch, session: str | None
+) -> None:
+    """A reset would release the stop of that state, and the driver would refuse it."""
+    stopped, driver = world.fleet.bridge.fleet_stop, world.fleet.drivers["arm1"]
+    robot, call = stopped._robots["arm1"], stopped._robots["arm1"].stop.call_async
+    first = eventually(lambda: robot.state)
+
+    def overtake(request: object) -> Future:
+        stopped._on_state("arm1", first)
+        return call(request)
+
+    with monkeypatch.context() as network:
+        for where, name in ((driver, "publish_state"), (driver._safety_services, "_on_change")):
+            network.setattr(where, name, lambda: None)
+        network.setattr(robot.stop, "call_async", overtake)
+        earlier = RobotState(session=session) if session else None
+        network.setattr(robot, "state", earlier)
+        assert "unknown" not in stopped.stop(LIMIT_S).values()
+        assert stopped.reset(deadline_s=0.1)["arm1"] == "its last stop is not answered yet"
+    eventually(lambda: stopped.reset() == {}, "the stop cannot be released")
+
+
 def test_a_reset_during_a_reset_stays(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another stop, and its reset, come while the first reset waits for a driver."""
     stopped = world.fleet.bridge.fleet_stop

@@ -71,8 +71,11 @@ class _BridgeRobotStop:
     """The driver has answered the latched stop, and has not said since that it is no longer stopped."""
     named: bool = True
     """The driver's state came after the last stop that was sent from here, as far as that can be seen."""
-    is_repeat: bool = False
-    """That stop was sent before a state named the one before it, so that the next state may name either."""
+    is_ambiguous: bool = False
+    """The next state may be from before that stop, even if it is new here.
+
+    The stop was sent before any state came, or before a state named the stop before it; or the driver was restarted.
+    """
     state: RobotState | None = None
     received_s: float = -1e9
 
@@ -310,7 +313,7 @@ class BridgeFleetStop:
             # A driver that hangs answers none of them; only the last request is kept.
             robot.stop.remove_pending_request(robot.stop_request)
         robot.sent_s, robot.stop_request = time.monotonic(), None
-        robot.is_repeat, robot.named = not robot.named, False
+        robot.is_ambiguous, robot.named = robot.state is None or not robot.named, False
         try:
             robot.stop_request = request = robot.stop.call_async(Trigger.Request())
         except Exception as error:
@@ -346,11 +349,12 @@ class BridgeFleetStop:
             return
         with self._changed:
             restarted = robot.state is not None and robot.state.session != state.session
-            is_changed = robot.state is None or restarted or robot.state.stop_id != state.stop_id
+            is_changed = robot.state is not None and robot.state.stop_id != state.stop_id
+            robot.is_ambiguous |= restarted
             robot.state, robot.received_s = state, time.monotonic()
             age_s = robot.received_s - robot.sent_s
-            is_late = age_s > (REPEAT_S if robot.is_repeat else UNANSWERED_S)
-            robot.named = robot.named or is_late or (is_changed and not robot.is_repeat)
+            is_late = age_s > (REPEAT_S if robot.is_ambiguous else UNANSWERED_S)
+            robot.named = robot.named or is_late or (is_changed and not robot.is_ambiguous)
             if (
                 self.latch.set
                 and robot.acknowledged
