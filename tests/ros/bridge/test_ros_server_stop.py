@@ -350,8 +350,7 @@ def test_a_stop_over_http_passes_a_bridge_whose_loop_is_held_up(domain_id: int) 
             held.set()
             operator.reset_stop()
             stopped = fleet.bridge.fleet_stop
-            eventually(lambda: not stopped.latch.set, "it was not reset")
-            assert stopped.server_stop == ""
+            eventually(lambda: (stopped.latch.set, stopped.server_stop) == (False, ""), "it was not reset")
         finally:
             held.set()
             assert fleet.close()
