@@ -44,7 +44,7 @@ class ChildProcess:
 
     Args:
         environment: added to this process's own.
-        log: file of its output; None keeps the output in a temporary file.
+        log: file of its output, which may be emptied meanwhile; None keeps the output in a temporary file.
         where: the command that started it, for errors.
     """
 
@@ -64,8 +64,9 @@ class ChildProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._stacks_at = 0
         self._output = (
-            log.open("w+b") if log is not None else tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
+            log.open("a+b") if log is not None else tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
         )
+        self._output.truncate(0)
 
     def start(self) -> Self:
         """Start it, once."""

@@ -143,6 +143,40 @@ def test_the_last_line_of_a_driver_may_be_any_json(tmp_path: Path, line: str) ->
     assert processes.failure("drone1") == line
 
 
+SPEAKING_DRIVER = """
+import signal
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])
+print("first" * 500, flush=True)
+signal.sigwait([signal.SIGUSR2])
+print("second", flush=True)
+"""
+
+
+@pytest.mark.parametrize("with_json_log", [False, True])
+def test_the_log_of_a_driver_that_runs_for_months_stays_small(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, with_json_log: bool
+) -> None:
+    monkeypatch.setattr(driver_processes, "LOG_BYTES", 1000)
+    lines: list[str] = []
+    json_log: Any = SimpleNamespace(write_printed=lines.append) if with_json_log else None
+    processes = BridgeDriverProcesses(a_fleet(1, 0), tmp_path, json_log=json_log)
+    process = processes._processes["drone1"]
+    process.command = [sys.executable, "-c", SPEAKING_DRIVER]
+    processes._start(process)
+    assert process.child is not None
+    try:
+        process.child.wait_for_line("first", START_S)
+        processes._check_logs()
+        assert process.log.read_text() == ""
+        process.child.signal(signal.SIGUSR2)
+        process.child.wait_for_line("second", START_S)
+        processes._check_logs()
+        assert process.log.read_text() == "second\n", "it is written behind what was removed"
+    finally:
+        processes.close()
+    assert lines == (["first" * 500, "second"] if with_json_log else [])
+
+
 def json_lines(script: str, **environment: str) -> list[dict[str, Any]]:
     """The lines that a program writes."""
     paths = os.pathsep.join(path for path in sys.path if path)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from timely_robots.driver_parameters import MANAGED_PARAMETERS, check_ros_parameter_names
 from timely_robots.language import robot_executor_skill_set
@@ -34,6 +35,8 @@ FIRST_RESTART_S, LONGEST_RESTART_S = 0.5, 30.0
 """The delay of a restart; each restart doubles it."""
 STABLE_S = 60.0
 """A driver that ran for so long is restarted after the shortest delay again."""
+LOG_BYTES = 16 * 2**20
+"""A longer log of a driver is emptied. With ``json_log`` its lines were copied before."""
 STOP_S = 8.0
 STACKS_S = 1.5
 """Longest wait for the stacks of drivers that hang."""
@@ -157,25 +160,34 @@ class BridgeDriverProcesses:
             log.warning(text, name, STOP_S, child.stacks() or "they wrote nothing")
         for child in children.values():
             child.close()
-        self._copy_logs()
+        self._check_logs()
         return not hung
 
-    def _copy_logs(self) -> None:
-        """Copy the drivers' new lines to the log. A driver itself would wait for a slow terminal."""
-        if self._json_log is None:
-            return
+    def _check_logs(self) -> None:
+        """Copy the drivers' new lines to the log, and bound their files. A driver itself would wait for a slow reader."""
         for process in self._processes.values():
-            with contextlib.suppress(OSError), process.log.open("rb") as file:
-                # A driver that has ended leaves its last line as it is.
-                is_writing = process.child is not None and process.child.running
-                file.seek(process.copied_bytes)
-                lines = file.read()
-                if is_writing:
-                    lines = lines[: lines.rfind(b"\n") + 1]
-                process.copied_bytes += len(lines)
-                with log_fields({"robot": process.robot, "pid": process.pid}):
-                    for line in lines.decode(errors="replace").splitlines():
-                        self._json_log.write_printed(line)
+            with contextlib.suppress(OSError), process.log.open("r+b") as file:
+                is_full = os.fstat(file.fileno()).st_size > LOG_BYTES
+                if self._json_log is not None:
+                    self._copy_log(process, file, self._json_log, to_end=is_full)
+                if is_full:
+                    file.truncate(0)  # a line that comes at this moment is lost
+                    process.copied_bytes = 0
+
+    @staticmethod
+    def _copy_log(
+        process: _BridgeDriverProcess, file: BinaryIO, json_log: JsonLogOutput, *, to_end: bool
+    ) -> None:
+        # A driver that has ended leaves its last line as it is.
+        is_writing = process.child is not None and process.child.running
+        file.seek(process.copied_bytes)
+        lines = file.read()
+        if is_writing and not to_end:
+            lines = lines[: lines.rfind(b"\n") + 1]
+        process.copied_bytes += len(lines)
+        with log_fields({"robot": process.robot, "pid": process.pid}):
+            for line in lines.decode(errors="replace").splitlines():
+                json_log.write_printed(line)
 
     def _start(self, process: _BridgeDriverProcess) -> None:
         where = f"driver of {process.robot}"
@@ -190,7 +202,7 @@ class BridgeDriverProcesses:
 
     def _supervise(self) -> None:
         while not self._stop.wait(CHECK_PERIOD_S):
-            self._copy_logs()
+            self._check_logs()
             for process in self._processes.values():
                 self._check(process)
 
