@@ -139,9 +139,11 @@ def test_a_model_that_is_named_elsewhere_than_in_our_option_is_refused(tmp_path:
         (("--additional-config", '{"timely": {"mode": "whole"}}'), "--additional-config"),
         (("--structured-outputs-config.backend", "guidance"), "--structured-outputs-config"),
         (("--stream-interval", "2"), "--stream-interval"),
+        (("--max-num-queued-reqs", "0"), "--max-num-queued-reqs"),
+        (("--max-num-queued-tokens", "0"), "--max-num-queued-tokens"),
     ],
 )
-def test_what_our_own_options_would_override_is_refused(arguments: tuple[str, ...], where: str) -> None:
+def test_what_does_not_go_with_our_own_options_is_refused(arguments: tuple[str, ...], where: str) -> None:
     pytest.importorskip("vllm", reason="needs vLLM")
     with pytest.raises(InvalidInput) as refused:
         parse_vllm_arguments(VllmOptions(arguments=arguments))

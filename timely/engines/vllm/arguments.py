@@ -141,6 +141,11 @@ def parse_vllm_arguments(options: VllmOptions) -> Any:
             )
     if own.stream_interval != 1:
         raise InvalidInput("must be 1: segments go out with their tokens", where="--stream-interval")
+    for name in ("max_num_queued_reqs", "max_num_queued_tokens"):
+        if getattr(own, name, None) == 0:
+            raise InvalidInput(
+                "must be at least 1: with 0 every request is refused", where=f"--{name.replace('_', '-')}"
+            )
     apart = own.enable_lora
     model = str(resolve_vllm_model(options.model, planner=NO_PLANNER if apart else options.planner))
     arguments = [
