@@ -204,7 +204,10 @@ def test_lines_of_a_fleet_in_json_name_robot_task_and_stop(
         assert stop["stop_id"]
         for robot in ("drone1", "drone2"):
             stops = eventually(partial(stops_of, robot), "a driver never wrote its stop")
-            assert stops[0]["stop_id"]
+            own = {"robot": robot, "driver_stop_id": stops[0]["stop_id"]}
+            eventually(
+                partial(lines_with, stop_id=stop["stop_id"], **own), "the driver's stop is not the fleet's"
+            )
         assert all(line.keys() >= {"time", "level", "logger", "pid", "message"} for line in lines_with())
     finally:
         program.close()

@@ -164,7 +164,10 @@ class BridgeDriverProcesses:
         return not hung
 
     def _check_logs(self) -> None:
-        """Copy the drivers' new lines to the log, and bound their files. A driver itself would wait for a slow reader."""
+        """Copy the drivers' new lines to the log, and bound their files.
+
+        A driver that wrote to the log itself would wait for a slow terminal.
+        """
         for process in self._processes.values():
             with contextlib.suppress(OSError), process.log.open("r+b") as file:
                 is_full = os.fstat(file.fileno()).st_size > LOG_BYTES

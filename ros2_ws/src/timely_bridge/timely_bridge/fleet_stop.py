@@ -76,6 +76,8 @@ class _BridgeRobotStop:
 
     The stop was sent before any state came, or before a state named the stop before it; or the driver was restarted.
     """
+    noted_stop_id: str = ""
+    """The driver's stop that ``on_driver_stop`` was last called with."""
     state: RobotState | None = None
     received_s: float = -1e9
 
@@ -94,6 +96,7 @@ class BridgeFleetStop:
     Args:
         bridge: full name of the bridge's node, which the services belong to.
         on_stop: is called at each stop, on a thread of this object, after the drivers were called and could answer.
+        on_driver_stop: is called with the robot, the id of the fleet's stop, and that by which its driver keeps it.
         operators: may reset.
         disk: writes the latch.
 
@@ -107,13 +110,14 @@ class BridgeFleetStop:
         context: Context,
         bridge: str,
         on_stop: Callable[[], None],
+        on_driver_stop: Callable[[str, str, str], None],
         operators: RobotOperators,
         disk: DriverDiskThread,
     ) -> None:
         self.latch = BridgeStopLatch(disk)
         self.server_stop = ""
         self.stop_id = new_driver_stop_id()
-        self._on_stop_call, self._operators = on_stop, operators
+        self._on_stop_call, self._on_driver_stop, self._operators = on_stop, on_driver_stop, operators
         self._robots: dict[str, _BridgeRobotStop] = {}
         self._names: tuple[str, ...] = ()
         """Of the robots, also after they were released: a reset needs an operator of them."""
@@ -361,6 +365,10 @@ class BridgeFleetStop:
                 and (restarted or not _is_driver_stopped_for_bridge(state))
             ):
                 robot.acknowledged = robot.sent_s > time.monotonic() - REPEAT_S and not restarted
+            is_new = state.stop_id not in ("", robot.noted_stop_id)
+            if is_new and self.latch.set and robot.named and robot.acknowledged:
+                robot.noted_stop_id = state.stop_id
+                self._on_driver_stop(name, self.stop_id, state.stop_id)
             self._changed.notify_all()
 
     def _repeat(self) -> None:

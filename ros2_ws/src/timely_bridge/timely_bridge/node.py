@@ -112,6 +112,7 @@ class BridgeNode(ManagedRosNode):
             self.context,
             self.get_fully_qualified_name(),
             self._on_fleet_stop,
+            self._on_driver_stop,
             RobotOperators(str(self.get_parameter("principals").value)),
             self._disk,
         )
@@ -394,11 +395,17 @@ class BridgeNode(ManagedRosNode):
         """End every goal; on a thread of ``fleet_stop``, after the drivers were called."""
         self._cancel_all(ErrorCode.FLEET_STOPPED, "the fleet was stopped")
         if self._loop is not None:
-            self._loop.call(self._log_stop, self.fleet_stop.stop_id)
+            self._loop.call(self._log_stop, "the fleet was stopped", {"stop_id": self.fleet_stop.stop_id})
 
-    def _log_stop(self, stop_id: str) -> None:
-        with log_fields({"stop_id": stop_id}):
-            self.get_logger().warning("the fleet was stopped")
+    def _on_driver_stop(self, robot: str, stop_id: str, driver_stop_id: str) -> None:
+        """Join the ids, which the driver's lines do not; on a thread of ``fleet_stop``."""
+        if self._loop is not None:
+            fields = {"stop_id": stop_id, "robot": robot, "driver_stop_id": driver_stop_id}
+            self._loop.call(self._log_stop, f"the driver of {robot} is stopped", fields)
+
+    def _log_stop(self, message: str, fields: dict[str, str]) -> None:
+        with log_fields(fields):
+            self.get_logger().warning(message)
 
     def _repeat_tasks(self) -> None:
         if self._loop is not None:
