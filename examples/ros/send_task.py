@@ -1,5 +1,6 @@
 """Send one task to a robot and print its plan as it arrives: ``python send_task.py drone1 "Find the scissors"``."""
 
+import atexit
 import sys
 
 import rclpy
@@ -7,12 +8,14 @@ from rclpy.action import ActionClient
 from timely_interfaces.action import ExecuteTask
 from timely_interfaces.msg import TimeUtility
 from timely_robots.error_codes import ErrorCode
+from timely_robots.ros.discovery import end_ros_discovery
 
 if len(sys.argv) != 3 or not sys.argv[1].isidentifier():
     sys.exit('usage: send_task.py ROBOT "TASK", with a robot of the fleet file')
 robot, task = sys.argv[1:]
 rclpy.init()
 node = rclpy.create_node("send_task")
+atexit.register(end_ros_discovery, [node])  # a program that ends beside others may hang without it
 client = ActionClient(node, ExecuteTask, f"/{robot}/execute_task")
 if not client.wait_for_server(timeout_sec=10.0):
     sys.exit(f"no bridge serves {robot}")

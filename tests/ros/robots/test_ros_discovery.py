@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +21,8 @@ from timely_robots.ros.lifecycle import ManagedRosNode
 from timely_robots.ros.spinner import RosSpinner, isolated_ros_context
 
 pytestmark = [pytest.mark.ros]
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -96,6 +100,28 @@ def test_a_robot_comes_to_rest_before_discovery_ends(domain_id: int, monkeypatch
     context = isolated_ros_context(domain_id)
     assert RosSpinner(context, [Driver("driver", context=context)]).start().close()
     assert calls[:2] == ["release", "discovery"]
+
+
+EXAMPLE = """
+import runpy, sys
+from rclpy.action import ActionClient
+from timely_robots.ros import discovery
+
+end = discovery.end_ros_discovery
+discovery.end_ros_discovery = lambda nodes: print(f"discovery ended: {end(nodes)}")
+ActionClient.wait_for_server = lambda *arguments, **options: False
+sys.argv = ["send_task.py", "drone1", "Go round"]
+runpy.run_path(EXAMPLE, run_name="__main__")
+"""
+
+
+@pytest.mark.process
+def test_the_example_ends_its_discovery_wherever_it_ends(domain_id: int) -> None:
+    script = f"EXAMPLE = {str(ROOT / 'examples/ros/send_task.py')!r}\n{EXAMPLE}"
+    environment = {**os.environ, "ROS_DOMAIN_ID": str(domain_id)}
+    command = [sys.executable, "-c", script]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.stdout, ended.stderr) == ("discovery ended: True\n", "no bridge serves drone1\n")
 
 
 ENDS = """
