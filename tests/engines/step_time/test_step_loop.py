@@ -155,6 +155,14 @@ def test_a_journal_without_ends_of_jobs_says_nothing_of_waiting_ones() -> None:
     assert {step.waiting for step in steps_from_events(events)} == {0}
 
 
+def test_beside_an_older_journal_waiting_jobs_have_no_slope() -> None:
+    """Its steps contain what waiting jobs took, so the simulator must not add that."""
+    older = [e for e in journal() if e["event"] != "finish"]
+    assert step_loop_s([journal(), older])["loop_waiting_s"] == 0.0
+    failed = [{"event": "step", "t_s": 0.0}, event(0.0, 0.02, loop_s=0.001)]
+    assert step_loop_s([journal(), failed, []])["loop_waiting_s"] > 0.0, "engines that ended no job"
+
+
 def test_few_waiting_jobs_have_no_slope() -> None:
     assert step_loop_s([journal(most_waiting=3)])["loop_waiting_s"] == 0.0
 

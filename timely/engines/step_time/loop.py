@@ -30,15 +30,18 @@ def step_loop_s(journals: Iterable[Iterable[Mapping[str, Any]]]) -> dict[str, fl
     ``loop_member_s`` and ``loop_waiting_s`` say how the time from the end of a step to the next composition grows. With
     asynchronous scheduling they have the growth of ``loop_s``, too, where the journal tells it: what scheduling a step
     and taking in its tokens took. Otherwise the times of steps contain that.
-    ``journals`` has the events of each engine apart.
+    Beside a journal of an older version, which does not tell the jobs that waited, ``loop_waiting_s`` is 0: its steps
+    contain that growth. ``journals`` has the events of each engine apart.
     """
     loops: dict[str, list[tuple[float, ...]]] = {"between_s": [], "launch_s": [], "launch_prompts_s": []}
     """Of each: time, members and live jobs that waited."""
     gaps: list[tuple[float, ...]] = []
     works: list[tuple[float, ...]] = []
-    for events in map(list, journals):
+    event_lists = [list(events) for events in journals]
+    tells_waiting = not any(map(_is_older_journal, event_lists))
+    for events in event_lists:
         timed_events = [event for event in events if event.get("event") == "timed"]
-        live, arrivals = live_jobs_at_steps(events), _arrivals_before_steps(events)
+        live, arrivals = live_jobs_at_steps(events) if tells_waiting else {}, _arrivals_before_steps(events)
         journal_gaps = _loop_gaps(timed_events, live, arrivals)
         gaps += journal_gaps.values()
         works += _loop_works(timed_events, live, arrivals)
@@ -57,6 +60,12 @@ def step_loop_s(journals: Iterable[Iterable[Mapping[str, Any]]]) -> dict[str, fl
         times_s = [max(0.0, loop[0] - member_s * loop[1] - waiting_s * loop[2]) for loop in measured_loops]
         medians_s[name] = statistics.median(times_s) if times_s else 0.0
     return {**medians_s, "loop_member_s": member_s, "loop_waiting_s": waiting_s}
+
+
+def _is_older_journal(events: Sequence[Mapping[str, Any]]) -> bool:
+    """It is of before 2026-11-28, and has no ends of jobs."""
+    has_timed = any(event.get("event") == "timed" for event in events)
+    return has_timed and not any(event.get("event") == "finish" or "loop_s" in event for event in events)
 
 
 def _loop_gaps(
