@@ -127,6 +127,24 @@ def test_a_load_that_fails_during_a_pause_does_not_keep_the_pause_from_its_end(
     assert not scene.scheduler.has_unfinished_requests()
 
 
+@pytest.mark.parametrize("stock", [True, False])
+def test_a_pause_after_a_failed_load_lets_its_request_run(stock: bool) -> None:
+    """It holds blocks, of which none is computed."""
+    from vllm.v1.core.sched.interface import PauseState
+    from vllm.v1.request import RequestStatus
+
+    connector = StubConnector({"loads": 2 * BLOCK_TOKENS}, asynchronous=False)
+    scene = Scene(stock=stock, connector=connector)
+    request = scene.add("loads", 60, 4)
+    scene.schedule()
+    scene.failed_blocks = set(scene.scheduler.kv_cache_manager.get_block_ids("loads")[0])
+    scene.update()
+    assert (request.status, request.num_computed_tokens) == (RequestStatus.RUNNING, 0)
+    scene.scheduler.set_pause_state(PauseState.PAUSED_NEW)
+    scene.run(until=lambda: "loads" in scene.finished, most=20)
+    assert len(scene.outputs["loads"]) == 4
+
+
 def test_a_full_pause_with_a_runnable_request_sleeps() -> None:
     from vllm.v1.core.sched.interface import PauseState
 
