@@ -238,11 +238,11 @@ def test_a_state_from_before_a_stop_does_not_say_that_the_robot_rests_after_it(
     eventually(lambda: stopped.outcomes()["drone1"] == StopFleet.Response.AT_REST)
 
 
-@pytest.mark.parametrize("session", [None, "of another life"])
+@pytest.mark.parametrize("session", [None, 1])
 def test_the_first_state_of_a_driver_that_was_sent_before_the_stop_does_not_name_it(
-    world: World, monkeypatch: pytest.MonkeyPatch, session: str | None
+    world: World, monkeypatch: pytest.MonkeyPatch, session: int | None
 ) -> None:
-    """A reset would release the stop of that state, and the driver would refuse it."""
+    """A reset would release the stop of that state, and the driver would refuse it. ``session``: of an earlier life."""
     stopped, driver = world.fleet.bridge.fleet_stop, world.fleet.drivers["arm1"]
     robot, call = stopped._robots["arm1"], stopped._robots["arm1"].stop.call_async
     first = eventually(lambda: robot.state)
