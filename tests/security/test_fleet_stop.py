@@ -508,6 +508,18 @@ def test_stop_and_reset_by_role(guarded: Guarded) -> None:
         assert ops.reset_stop()["stop_id"] == stop_id
 
 
+@pytest.mark.parametrize(("agents", "status"), [(["arm-1", "drone-1"], 403), (["arm-1", "arm-2"], 200)])
+def test_an_operator_of_some_robots_resets_and_removes_no_others(
+    guarded: Guarded, agents: list[str], status: int
+) -> None:
+    with guarded.as_("arm-ops") as operator, TimelyClient(guarded.fleet.url, token=TOKENS["ops"]) as bridge:
+        follow(bridge, *agents)
+        stop_id = operator.post("/v1/stop", json={"deadline_s": 0.0}).json()["stop_id"]
+        assert operator.post("/v1/stop/reset", json={"stop_id": stop_id}).status_code == status
+        removal = operator.delete("/v1/stop/robots", params={"agent": agents})
+        assert (removal.status_code == 403) == (status == 403)
+
+
 def test_the_reason_of_a_stop_is_shown_with_the_principal_that_gave_it(guarded: Guarded) -> None:
     def shown(timely: TimelyClient) -> tuple[str, str]:
         state = timely.stop_state()

@@ -140,6 +140,21 @@ def test_a_task_is_steered_with_its_token_or_by_an_operator(
         assert http.delete(f"/v1/tasks/{task_id}").status_code == status
 
 
+@pytest.mark.parametrize(("agent", "status"), [("drone-2", 403), ("", 200), ("arm-2", 200)])
+def test_an_operator_of_some_robots_steers_no_task_of_others(
+    guarded: Guarded, agent: str, status: int
+) -> None:
+    task_id = submitted(guarded, "ops", agent=agent)
+    with guarded.as_("arm-ops") as http:
+        word = {"urgency": 0, "operator": "jane"}
+        assert http.put(f"/v1/tasks/{task_id}/urgency", json=word).status_code == status
+        report = http.post(f"/v1/tasks/{task_id}/reports", json={"segment": 0, "kind": "started"})
+        assert report.status_code == status
+        if status != 200:
+            assert http.post(f"/v1/tasks/{task_id}/replan", json={}).status_code == status
+        assert http.delete(f"/v1/tasks/{task_id}").status_code == status
+
+
 @pytest.mark.parametrize("name", ["drones", "planner", "watcher"])
 def test_only_an_operator_sets_urgency_and_discipline_and_resets(guarded: Guarded, name: str) -> None:
     task_id = submitted(guarded, "drones", agent="drone-2")

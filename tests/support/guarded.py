@@ -15,13 +15,14 @@ from timely.server.access.principals import principal_token_digest
 
 TOKENS = {
     name: f"{name}-0123456789-0123456789"
-    for name in ("drones", "arms", "planner", "ops", "watcher", "stranger")
+    for name in ("drones", "arms", "planner", "ops", "arm-ops", "watcher", "stranger")
 }
 PRINCIPALS = [
     {"name": "drones", "roles": ["robot"], "agents": ["drone-*"]},
     {"name": "arms", "roles": ["robot"], "agents": ["arm-1"]},
     {"name": "planner", "roles": ["program"], "agents": ["drone-1"]},
     {"name": "ops", "roles": ["operator"]},
+    {"name": "arm-ops", "roles": ["operator"], "agents": ["arm-*"]},
     {"name": "watcher", "roles": ["viewer"]},
 ]
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from manual_clock import ManualClock
 from ros_harness import principals
-from timely_robots.operators import LOCAL, PRINCIPALS_VARIABLE, RobotOperators
+from timely_robots.operators import FIELDS, LOCAL, PRINCIPALS_VARIABLE, RobotOperators
 
 from timely.core.errors import NotAllowed
-from timely.server.access.principals import PrincipalRegistry, new_principal_entry
+from timely.server.access.principals import PrincipalRegistry, _PrincipalEntry, new_principal_entry
 
 TOKEN = "token-of-an-operator-of-all"
 EMPTY = hashlib.sha256(b"").hexdigest()
@@ -60,6 +60,7 @@ def test_an_empty_list_of_robots_names_none(tmp_path: Path) -> None:
         f"- {{name: a, roles: no operator, token_sha256: [{EMPTY}]}}",
         f"- {{name: a, roles: [operator], token_sha256: {EMPTY}}}",
         f"- {{name: a, roles: [operator], token_sha256: [{EMPTY}], agents: '*arm1'}}",
+        f"- {{name: a, roles: [operator], token_sha256: [{EMPTY}], agent: [drone1]}}",
     ],
 )
 def test_principals_that_cannot_be_read_allow_nothing(tmp_path: Path, text: str | None) -> None:
@@ -76,3 +77,4 @@ def test_the_file_is_that_of_the_server(tmp_path: Path) -> None:
     file.write_text(entry)
     assert PrincipalRegistry(file, None, ManualClock()).find(token) is not None
     assert RobotOperators(str(file)).identify(token, ["arm1"], "reset") == "ann"
+    assert set(_PrincipalEntry.model_fields) == FIELDS

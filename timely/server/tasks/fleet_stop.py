@@ -103,6 +103,11 @@ class ServerStopLatch:
         """No task is admitted before a reset."""
         return self._stop is not None
 
+    @property
+    def agents(self) -> list[str]:
+        """Names of the robots that the latched stop awaits."""
+        return sorted(bridges_by_robot(self._stop.robots)) if self._stop is not None else []
+
     def latch(self, reason: str, principal: str, agents: Iterable[str]) -> str:
         """Latch the stop and send it to every follower; returns its id.
 

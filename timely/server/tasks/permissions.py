@@ -1,7 +1,7 @@
 """What a principal may do with tasks and robots, and how far its claims reach."""
 
 import hmac
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from timely.core.errors import NotAllowed
@@ -37,16 +37,17 @@ def check_task_submitter(principal: Principal, agent: str) -> None:
     principal.require("robot", "program", "operator", action="request plans")
     # A request without a robot's name commands no robot.
     if agent or principal.roles == {"robot"}:
-        _check_task_robots(principal, [agent])
+        check_task_robots(principal, [agent])
 
 
 def check_task_bridge(principal: Principal, agents: Sequence[str]) -> None:
     """Raise NotAllowed unless a principal may answer for robots, and has these on its list."""
     principal.require("robot", "operator", action="answer for robots")
-    _check_task_robots(principal, agents)
+    check_task_robots(principal, agents)
 
 
-def _check_task_robots(principal: Principal, agents: Sequence[str]) -> None:
+def check_task_robots(principal: Principal, agents: Iterable[str]) -> None:
+    """Raise NotAllowed unless a principal has these robots on its list."""
     for agent in agents:
         if not principal.commands(agent):
             raise NotAllowed(f"{agent!r} is not on the list of {principal.name}", where="agent")
@@ -62,15 +63,22 @@ def holds_task_token(task: Task, token: str | None) -> bool:
     return token is not None and hmac.compare_digest(principal_token_digest(token), task.token_digest)
 
 
+def check_task_operator(task: Task, principal: Principal) -> None:
+    """Raise NotAllowed unless the task's robot, if it has one, is on the list of the principal, an operator."""
+    check_task_robots(principal, filter(None, [task.request.agent]))
+
+
 def check_task_owner(
     task: Task, principal: Principal, token: str | None, agents: Sequence[str | None] = ()
 ) -> None:
-    """Check that a principal may act on a task: with the task's token, or as an operator.
+    """Check that a principal may act on a task: with the task's token, or as an operator of its robot.
 
     Raises:
         NotAllowed: it may not. UnknownName: it may not even see the task.
     """
     if principal.overrides_tokens:
+        if not holds_task_token(task, token):
+            check_task_operator(task, principal)
         return
     principal.require("robot", "program", "operator", action="act on tasks")
     check_task_visible(task, principal)

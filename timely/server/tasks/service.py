@@ -32,6 +32,7 @@ from timely.server.tasks.engine_client import EngineClient
 from timely.server.tasks.fleet_stop import ServerStopLatch
 from timely.server.tasks.lifecycle import TaskLifecycle
 from timely.server.tasks.permissions import (
+    check_task_operator,
     check_task_owner,
     check_task_submitter,
     check_task_visible,
@@ -369,6 +370,7 @@ class TaskService:
         old = self._find(task_id)
         with self.recorder.audit_outcome(principal, "replan", task_id):
             check_task_owner(old, principal, token, [change.agent])
+            check_task_submitter(principal, old.request.agent)
         if old.replanned_as is not None:
             raise Conflict(
                 f"it was re-planned as {old.replanned_as!r}: re-plan that one", where="path.task_id"
@@ -451,17 +453,21 @@ class TaskService:
         Returns the level before and its source, as data.
 
         Raises:
-            UnknownName: no such generation. NotAllowed: the principal is no operator.
+            UnknownName: no such generation. NotAllowed: the principal is no operator of its robot.
             Conflict: the task's plan is complete. Unsupported: the engine cannot.
         """
         with self.recorder.audit_outcome(principal, "urgency", name):
             principal.require("operator", action="set the urgency of others")
+            task = self.tasks.find(name)
+            if task is not None:
+                check_task_operator(task, principal)
             if principal.named:
                 operator = f"{operator} ({principal.name})"
-            return await self._set_urgency(name, urgency, operator, reason)
+            return await self._set_urgency(name, task, urgency, operator, reason)
 
-    async def _set_urgency(self, name: str, urgency: int, operator: str, reason: str) -> dict[str, Any]:
-        task = self.tasks.find(name)
+    async def _set_urgency(
+        self, name: str, task: Task | None, urgency: int, operator: str, reason: str
+    ) -> dict[str, Any]:
         if task is not None:
             LOG_FIELDS.set(task.log_fields)
         if task is not None and task.state != "generating":

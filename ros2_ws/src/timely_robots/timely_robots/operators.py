@@ -16,6 +16,8 @@ PRINCIPALS_VARIABLE = "TIMELY_PRINCIPALS"
 LOCAL = "local"
 """Every caller where no principals are configured."""
 MAX_BYTES = 1_000_000
+FIELDS = {"name", "roles", "token_sha256", "agents", "claims", "limits"}
+"""Of an entry. Another one may be a typing error, as ``agent``, which would leave an operator with every robot."""
 
 
 class RobotOperators:
@@ -55,6 +57,8 @@ class RobotOperators:
             raise ValueError("no regular file, or too large")
         entries = list(read_plain_yaml(file).value or [])
         for entry in entries:
+            if unknown := sorted(map(str, entry.keys() - FIELDS)):
+                raise ValueError(f"unknown field {unknown[0]!r}")
             # In a text instead of a list every part of a word would count.
             if any(isinstance(entry.get(key), str) for key in ("agents", "roles", "token_sha256")):
                 raise ValueError("agents, roles and token_sha256 are lists")
