@@ -33,7 +33,7 @@ def cut(tmp_path: Path, task: str, *, seconds: float, **reports: str) -> tuple[P
     """The state of a server that was killed after ``seconds`` of a task, and the events that its client has."""
     with (
         server(tmp_path / "first") as served,
-        served.http.stream("POST", "/v1/tasks", json=body(task, id="one")) as stream,
+        served.http.stream("POST", "/v1/tasks", json=body(task, id="one", deadline_s=1000.0)) as stream,
     ):
         reader = Reader(stream)
         events = [reader.next()]

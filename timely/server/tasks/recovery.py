@@ -145,6 +145,7 @@ class TaskRecovery:
             arrival_s=first["arrival_s"] + first["shift_s"],
             network_s=first["network_s"],
             kv_tokens=first.get("kv_tokens", 0),
+            eta_s=first.get("eta_s"),
             value_wait_s=first.get("value_wait_s") or math.inf,
         )
         task.owner, task.replans, task.executed_before = first["owner"], first["replans"], first["executed"]

@@ -381,6 +381,7 @@ class TaskLog:
             replans=task.replans,
             executed=task.executed_before,
             kv_tokens=task.kv_tokens,
+            eta_s=task.eta_s,
             value_wait_s=None if task.value_wait_s == math.inf else task.value_wait_s,
             arrival_s=task.arrival_s,
             network_s=task.network_s,
