@@ -17,6 +17,14 @@ from timely.cli.main import run_timely_command
             ["bench", "surge", "--live", "scripted", "--load", "3"],
             "timely: --load: a live server gets phases\n",
         ),
+        (
+            ["bench", "surge", "--live", "scripted", "--profile", "rtx4090-llama3-8b"],
+            "timely: --profile: a live server takes its own step times\n",
+        ),
+        (
+            ["bench", "eta", "--live", "scripted", "--profile", "rtx4090-llama3-8b"],
+            "timely: --profile: a live server takes its own step times\n",
+        ),
     ],
 )
 def test_what_names_nothing_or_makes_no_sense_is_refused(

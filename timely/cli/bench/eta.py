@@ -1,6 +1,6 @@
 """``timely bench eta``: the error of predicted response times under overload, simulated or live."""
 
-from timely.cli.bench.surge import Hours, Live, Profile, Seed, measure_cli_live_surge
+from timely.cli.bench.surge import SURGE_PROFILE, Hours, Live, Profile, Seed, measure_cli_live_surge
 from timely.cli.bench.tables import format_cli_number, show_cli_bench_result
 from timely.cli.output import JsonFile
 
@@ -8,7 +8,7 @@ from timely.cli.output import JsonFile
 def command(
     hours: Hours = 1.0,
     seed: Seed = 1,
-    profile: Profile = "rtx4090-llama3-8b",
+    profile: Profile = None,
     live: Live = None,
     json_file: JsonFile = None,
 ) -> None:
@@ -20,10 +20,10 @@ def command(
     if live is None:
         from timely.bench.surge import measure_eta
 
-        result = measure_eta(hours, seed, profile)
+        result = measure_eta(hours, seed, profile or SURGE_PROFILE)
         parts = [("all served", result), ("late ones refused", result["refusing"])]
     else:
-        result = measure_cli_live_surge(live, hours, seed)["eta"]
+        result = measure_cli_live_surge(live, hours, seed, profile)["eta"]
         parts = [("late ones refused", result)]
     rows = [
         (

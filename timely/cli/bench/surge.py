@@ -16,7 +16,13 @@ Hours = Annotated[
     float, typer.Option(min=0.001, max=1000, help="Simulated time; each phase takes a quarter of an hour.")
 ]
 Seed = Annotated[int, typer.Option(min=0, help="Of the tasks.")]
-Profile = Annotated[str, typer.Option(metavar="NAME|FILE", help="Step times of the engine.")]
+SURGE_PROFILE = "rtx4090-llama3-8b"
+Profile = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME|FILE", help=f"Step times of the simulated engine; {SURGE_PROFILE} by default."
+    ),
+]
 Live = Annotated[
     str | None,
     typer.Option(metavar="ENGINE", help="Load a live server instead: scripted or vllm; phases of a minute."),
@@ -26,7 +32,7 @@ Live = Annotated[
 def command(
     hours: Hours = 4.0,
     seed: Seed = 1,
-    profile: Profile = "rtx4090-llama3-8b",
+    profile: Profile = None,
     load: Annotated[
         float | None,
         typer.Option(
@@ -46,9 +52,9 @@ def command(
     if live is None:
         from timely.bench.surge import measure_surge
 
-        result = measure_surge(hours, seed, profile, load)
+        result = measure_surge(hours, seed, profile or SURGE_PROFILE, load)
     else:
-        result = measure_cli_live_surge(live, hours, seed)
+        result = measure_cli_live_surge(live, hours, seed, profile)
     rows = [
         ("tasks", str(result["tasks"])),
         ("refused", _cli_percent(result["refused"])),
@@ -67,10 +73,16 @@ def command(
     show_cli_bench_result(json_file, result, (f"{hours:g} h", ""), rows)
 
 
-def measure_cli_live_surge(engine: str, hours: float, seed: int) -> dict[str, Any]:
-    """As ``timely.bench.surge_live.measure_live_surge``, in a folder of its own."""
+def measure_cli_live_surge(engine: str, hours: float, seed: int, profile: str | None) -> dict[str, Any]:
+    """As ``timely.bench.surge_live.measure_live_surge``, in a folder of its own.
+
+    Raises:
+        InvalidInput: there is no such engine, or a profile, which a live server does not take.
+    """
     from timely.bench.surge_live import ENGINES, measure_live_surge
 
+    if profile is not None:
+        raise InvalidInput("a live server takes its own step times", where="--profile")
     check_name("engine", engine, ENGINES, where="--live")
     if engine == "vllm":
         require_cli_package(engine)
