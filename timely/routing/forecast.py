@@ -101,8 +101,7 @@ def forecast_routing(spec: JobSpec, load: RoutingEngineLoad, now: float) -> Rout
     speed, table, utility = load.speed, load.table, spec.hints.utility
     task = _RoutedTask.of(spec, load, now)
     response_s = task.own_s + spec.hints.network_s
-    alone_s, sequence_s = _routing_step_times_s(speed)
-    token_s = speed.prefill_token_s
+    alone_s, sequence_s, token_s = task.alone_s, task.sequence_s, speed.prefill_token_s
     # Each second of the engine brings so many seconds of parked plans' work. They resume with time to spare, so an
     # urgent task waits for none of their tokens, but shares its steps with them.
     share_s = sequence_s if utility.urgent else _routing_step_share_s(alone_s, sequence_s)
@@ -142,12 +141,6 @@ def routing_evictable_blocks(table: JobTable, now: float) -> int:
     return int((table.blocks[is_parked] - table.shared_blocks[is_parked]).sum())
 
 
-def _routing_step_times_s(speed: Speed) -> tuple[float, float]:
-    """A step with one sequence, and what one more adds to it, seconds."""
-    alone_s = speed.step_s(1, 0)
-    return alone_s, max(0.0, speed.step_s(2, 0) - alone_s)
-
-
 def _routing_step_share_s(alone_s: float, sequence_s: float) -> float:
     """What a token of a decoding sequence is charged of the steps that it shares with others, seconds."""
     return sequence_s + 0.2 * alone_s
@@ -181,8 +174,14 @@ def _routing_indices(
 
 @dataclass(slots=True)
 class _RoutedTask:
-    """The task that arrives: its numbers as ``_RoutedEngineJobs`` has them, and its time until the first segment."""
+    """The task that arrives: its numbers as ``_RoutedEngineJobs`` has them, and its time until the first segment.
 
+    Attributes:
+        alone_s, sequence_s: a step with one sequence, and what one more adds to it, seconds.
+    """
+
+    alone_s: float
+    sequence_s: float
     weight: float
     prompt_s: float
     segment_tokens: float
@@ -196,7 +195,8 @@ class _RoutedTask:
         weight = max(-utility.alpha * (ORDINARY_SHARE if ordinary else 1.0), FLAT_WEIGHT)
         prompt_tokens = max(1, spec.prompt_tokens - load.cached_tokens)
         segment_tokens = max(1.0, SEGMENT_SHARE * spec.segment_tokens)
-        alone_s, sequence_s = _routing_step_times_s(speed)
+        alone_s = speed.step_s(1, 0)
+        sequence_s = max(0.0, speed.step_s(2, 0) - alone_s)
         token_s, share_s = speed.prefill_token_s, _routing_step_share_s(alone_s, sequence_s)
         prompt_s = token_s * (prompt_tokens + _routing_evicted_tokens(load, prompt_tokens + segment_tokens))
         index = weight / (prompt_s + share_s * segment_tokens)
@@ -209,7 +209,7 @@ class _RoutedTask:
         if rows.size:
             _, prompts_s, _, indices = _routing_indices(table, rows, token_s, share_s)
             own_s += float(prompts_s[indices >= index].sum())
-        return cls(weight, prompt_s, segment_tokens, index, own_s)
+        return cls(alone_s, sequence_s, weight, prompt_s, segment_tokens, index, own_s)
 
 
 @dataclass(frozen=True, slots=True)
