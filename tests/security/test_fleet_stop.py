@@ -320,6 +320,8 @@ def test_robots_of_a_bridge_that_left_are_unknown_until_an_operator_removes_them
         answer = timely.stop_fleet(deadline_s=0.0)
         assert sorted(answer["robots"]) == ["drone-1", "drone-2", "drone-3"]
         assert (answer["robots"]["drone-1"]["state"], answer["success"]) == ("unknown", False)
+        details = [answer["robots"][name]["detail"] for name in ("drone-1", "drone-3")]
+        assert details == ["no bridge follows the stop for it", "no acknowledgement"]
         bridge.acknowledge_stop(answer["stop_id"], "drone-3", "at_rest")
         with pytest.raises(Conflict, match="drone-3"):
             timely.remove_stop_robots(["drone-1", "drone-3"])

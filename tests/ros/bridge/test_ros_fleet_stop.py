@@ -305,10 +305,13 @@ def test_a_reset_of_the_fleet_that_names_an_earlier_stop_changes_nothing(world: 
     earlier, later = stop(), stop()
     late = reset(earlier.stop_id)
     assert not late.success
-    assert "stopped again" in late.message
+    assert f"the latched stop, which is '{later.stop_id}'" in late.message
     assert world.fleet.bridge.fleet_stop.latch.set
     assert reset(later.stop_id).success
     assert not world.fleet.bridge.fleet_stop.latch.set
+    late = reset(earlier.stop_id)
+    assert not late.success
+    assert "no stop of the fleet is latched" in late.message
 
 
 def test_a_driver_that_the_middleware_cannot_reach_keeps_no_stop_from_the_others(

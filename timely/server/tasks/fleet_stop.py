@@ -8,7 +8,7 @@ import asyncio
 import logging
 import secrets
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -66,16 +66,6 @@ class _ServerStop:
 
 _SURE = ("unknown", "halted", "at_rest")
 """States, the least certain rest first."""
-
-
-def _stop_view_of_robot_name(bridges: Mapping[str, _ServerRobotStop]) -> dict[str, Any]:
-    """The robots of one name, by bridge, as data: the state that is least certain."""
-    states = {one: "unknown" if robot.state == "pending" else robot.state for one, robot in bridges.items()}
-    worst = min(states, key=lambda one: _SURE.index(states[one]))
-    robot = bridges[worst]
-    detail = robot.detail or ("no acknowledgement" if robot.state == "pending" else "")
-    view = {"state": states[worst], "detail": detail, "after_s": robot.after_s}
-    return view | {"by_bridge": states} if len(states) > 1 else view
 
 
 class ServerStopLatch:
@@ -189,7 +179,7 @@ class ServerStopLatch:
         if stop is None:
             return {"stopped": False, "robots": {}, **common}
         robots = {
-            agent: _stop_view_of_robot_name({one: stop.robots[BridgeRobot(agent, one)] for one in bridges})
+            agent: self._view_of_name(stop, agent, bridges)
             for agent, bridges in sorted(bridges_by_robot(stop.robots).items())
         }
         incomplete = stop.incomplete or self.roster.incomplete
@@ -205,6 +195,21 @@ class ServerStopLatch:
             "robots": robots,
             **common,
         }
+
+    def _view_of_name(self, stop: _ServerStop, agent: str, bridges: Iterable[str]) -> dict[str, Any]:
+        """The robots of one name, by bridge, as data: the state that is least certain."""
+        robots = {one: stop.robots[BridgeRobot(agent, one)] for one in bridges}
+        states = {
+            one: "unknown" if robot.state == "pending" else robot.state for one, robot in robots.items()
+        }
+        worst = min(states, key=lambda one: _SURE.index(states[one]))
+        robot = robots[worst]
+        detail = robot.detail
+        if robot.state == "pending":
+            is_followed = BridgeRobot(agent, worst) in self._followers.robots
+            detail = "no acknowledgement" if is_followed else "no bridge follows the stop for it"
+        view = {"state": states[worst], "detail": detail, "after_s": robot.after_s}
+        return view | {"by_bridge": states} if len(states) > 1 else view
 
     def duplicates(self) -> dict[str, list[str]]:
         """Name of a robot that several bridges have, or several streams of one -> a bridge for each."""

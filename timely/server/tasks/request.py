@@ -68,7 +68,7 @@ def server_task_utility_from_wire(value: object) -> TimeUtility:
         if name not in ("ert_s", "alpha", "beta", "cutoff_s"):
             raise InvalidInput("no such field", where=f"tuf.{name[:40]}")
         if isinstance(number, int | float) and abs(number) > MAX_TUF:
-            raise InvalidInput(f"must be at most {MAX_TUF:g}", where=f"tuf.{name}")
+            raise InvalidInput(f"its magnitude must be at most {MAX_TUF:g}", where=f"tuf.{name}")
     terms: dict[str, Any] = {key: number for key, number in value.items() if number is not None}
     cutoff_s = terms.pop("cutoff_s", None)
     if cutoff_s is None:

@@ -240,7 +240,10 @@ class BridgeFleetStop:
             if by_server and self.latch.own:
                 return dict.fromkeys(self._robots, "the fleet was also stopped here")
             if stop_id not in ("", self.stop_id):
-                return dict.fromkeys(self._robots, "the fleet was stopped again")
+                latched = f"{stop_id!r} is not the latched stop, which is {self.stop_id!r}"
+                return dict.fromkeys(
+                    self._robots, latched if self.latch.set else "no stop of the fleet is latched"
+                )
             last_id, server_stop = self.stop_id, self.server_stop
             self.latch.put(False)
         robots = dict(self._robots)

@@ -93,7 +93,7 @@ class BridgeServerStop:
         """Release that stop: a later one may overtake this call. It runs as an asyncio task of its own."""
         LOG_FIELDS.set({"stop_id": stop_id})
         if complaints := await self._call(self._fleet.reset, stop_id=stop_id, by_server=True):
-            log.warning("drivers that were not reset: %s", complaints)
+            log.warning("drivers that were not reset, call ~/reset of the bridge: %s", complaints)
 
     async def _stop(self, stop_id: str) -> None:
         """Stop the fleet; acknowledge every robot, and each later change, until the stop is no longer latched.
