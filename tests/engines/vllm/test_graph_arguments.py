@@ -52,7 +52,8 @@ def hopper(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def capture_sizes(*arguments: str, jump_ahead: bool = False) -> list[int] | None:
-    options = VllmOptions(arguments=arguments, jump_ahead=jump_ahead)
+    """Those of an engine whose model is a name: to check the files of the packaged one takes most of a second."""
+    options = VllmOptions(model="made-up/model", arguments=arguments, jump_ahead=jump_ahead)
     sizes: list[int] | None = parse_vllm_arguments(options).compilation_config.cudagraph_capture_sizes
     return sizes
 
