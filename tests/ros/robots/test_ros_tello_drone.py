@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from typing import Any
@@ -69,6 +71,37 @@ def test_state_and_answers_of_each_drone_go_to_its_own_driver(open_drone: Any, s
         eventually(lambda drone=drone: drone.answers, "no answer came")  # type: ignore[misc]
         assert drone.answers == [b"ok %d" % battery]
         assert drone.new_state() == {}, "a state counts once"
+
+
+def test_the_end_of_a_drone_takes_no_answers_from_its_successor(
+    open_drone: Any, senders: list[Sender]
+) -> None:
+    earlier = TelloDrone(HOSTS[0], PORT)
+    earlier.close()
+    drone = open_drone(HOSTS[0])
+    del earlier
+    drone.send("command")
+    senders[0].answer(b"ok")
+    eventually(lambda: drone.answers, "no answer came")
+
+
+ENDS = """
+import gc, sys
+from timely_robots.tello.drone import TelloDrone
+
+drone = TelloDrone("127.0.0.1", 18889)
+drone.close()
+kept_modules = dict(sys.modules)
+gc.freeze()  # as a driver does
+"""
+
+
+@pytest.mark.process
+def test_a_driver_ends_without_a_traceback_of_the_library() -> None:
+    need("djitellopy")
+    command = [sys.executable, "-c", ENDS]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert ended.stderr == ""
 
 
 def test_a_packet_of_another_drone_or_a_damaged_one_is_no_state(

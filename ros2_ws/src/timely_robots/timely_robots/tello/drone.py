@@ -22,8 +22,6 @@ ANY_PORT = 0
 NECESSARY = ("vgx", "vgy", "vgz", "yaw", "h")
 """A packet without one of these fields was cut on its way, and does not count."""
 _opening = threading.Lock()
-_clients: dict[str, Any] = {}
-"""Address -> djitellopy's object. It is kept, because the end of one would end the answers of its successor."""
 
 
 class TelloDrone:
@@ -55,7 +53,6 @@ class TelloDrone:
         self._packet_s = time.monotonic()
         self.answers: list[bytes] = tello.drones[address]["responses"]
         """Answers that were not read yet, oldest first."""
-        self.answers.clear()
 
     def send(self, text: str) -> None:
         """Send a command; raises OSError when the network refuses it."""
@@ -110,6 +107,6 @@ def _tello_client(library: Any, address: str) -> Any:
             library.client_socket, library.threads_initialized = commands, True
             receiver = library.Tello.udp_response_receiver
             threading.Thread(target=receiver, name="tello answers", daemon=True).start()
-        if address not in _clients:
-            _clients[address] = library.Tello(address, retry_count=1)
-        return _clients[address]
+            # The end of one object would end the answers of its successor, and fails at the end of Python.
+            library.Tello.__del__ = lambda client: None
+        return library.Tello(address, retry_count=1)
