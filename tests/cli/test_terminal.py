@@ -126,7 +126,8 @@ def start_command(output: Path, *arguments: str) -> subprocess.Popen[str]:
     cache = os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache"))
     with output.open("w") as file:
         return subprocess.Popen(
-            [sys.executable, "-m", "timely.cli.main", *arguments],
+            # A script lets what it starts with ``&`` ignore SIGINT, also the children of pytest.
+            ["env", "--default-signal=INT", sys.executable, "-m", "timely.cli.main", *arguments],
             env={**os.environ, "XDG_CACHE_HOME": cache},
             stdout=file,
             stderr=file,

@@ -232,8 +232,11 @@ def test_what_no_engine_could_read_is_refused(common: Fleet, content: bytes, whe
 @pytest.mark.parametrize(
     "fields", [b'{"messages": [{"role": "user", "content": %s%s}]}', b'{"metadata": %s%s}']
 )
-def test_no_depth_of_nesting_is_an_error_of_the_server(common: Fleet, fields: bytes) -> None:
+def test_no_depth_of_nesting_is_an_error_of_the_server(
+    common: Fleet, fields: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Reading JSON, replacing special tokens and writing it again end at different depths."""
+    monkeypatch.setattr(ScriptedEngine, "special_texts", frozenset({"<|im_end|>"}))
     with inner(common):
         for depth in (10, *range(700, 1_020, 200 // examples(100)), 100_000):  # Python 3.13 takes 5,000
             content = fields % (b"[" * depth, b"]" * depth)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -279,10 +280,19 @@ def test_a_blocking_call_in_wid_2_waits_for_its_value_and_the_others_go_on() -> 
     """Section 8: a generation with a blocking call waits, and is queued again when the value is there."""
     tasks, _ = runs.paper_workload("wid2", 1, 100)
     target = next(place for place, task in enumerate(tasks) if len(task.plan) > 1)
-    plan = (replace(tasks[target].plan[0], blocking=True), *tasks[target].plan[1:])
+    plan = (replace(tasks[target].plan[0], blocking=True, execution_s=2.0), *tasks[target].plan[1:])
     changed = [*tasks[:target], replace(tasks[target], plan=plan), *tasks[target + 1 : target + 41]]
     options = ReplayOptions(discipline="pud", journal=False, warm_prefixes=True)
-    records = Simulator(options, load_step_profile(runs.PROFILE), discipline=Pud()).run(changed).records
+    simulator = Simulator(options, load_step_profile(runs.PROFILE), discipline=Pud())
+    events: list[Mapping[str, Any]] = []
+    simulator.controller.journal = events.append
+    records = simulator.run(changed).records
     assert all(record.outcome == "complete" for record in records)
     record = records[target]
-    assert record.ready_s[1] >= record.end_s[0] + record.task.hints.network_s
+    value_s = record.end_s[0] + record.task.hints.network_s
+    assert record.ready_s[1] >= value_s
+    members = [
+        e["tokens"] for e in events if e["event"] == "step" and record.ready_s[0] <= e["t_s"] < value_s
+    ]
+    assert any(members)
+    assert not any(record.task.job in step for step in members)
