@@ -93,3 +93,18 @@ def test_a_lease_that_a_driver_granted_before_its_restart_is_worth_nothing(domai
     finally:
         node.destroy_node()
         context.try_shutdown()
+
+
+def test_a_state_that_comes_after_the_end_of_a_lease_requests_no_other(domain_id: int) -> None:
+    """The executor may have received it before, and a destroyed client raises."""
+    context = isolated_ros_context(domain_id)
+    node = Node("bridge", context=context)
+    lease = BridgeRobotLease(node, "drone1", "driver", "bridge")
+    try:
+        lease.destroy()
+        lease.observe(RobotState(session=1))
+        lease.check()
+        assert lease._request is None
+    finally:
+        node.destroy_node()
+        context.try_shutdown()

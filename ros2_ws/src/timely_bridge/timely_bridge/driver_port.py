@@ -22,6 +22,7 @@ from timely_interfaces.action import ExecuteSegment
 from timely_interfaces.msg import ErrorCode, RobotState
 from timely_robots.ros.actions import (
     assumed_goal_handle,
+    destroy_ros_action,
     follow_ros_goal_feedback,
     ros_driver_goal_id,
     send_ros_goal,
@@ -183,7 +184,7 @@ class BridgeDriverPort:
         self.give_up()
         self.lease.destroy()
         self._node.destroy_subscription(self._subscription)
-        self._client.destroy()
+        destroy_ros_action(self._client)
 
     def give_up(self) -> None:
         """Cancel every segment at the driver, and end it here without its answer."""

@@ -53,7 +53,9 @@ class BridgeRobotLease:
 
     def check(self) -> None:
         now_s = time.monotonic()
-        if self.is_held or now_s - self._requested_s < RETRY_S or not self._client.service_is_ready():
+        if self.is_held or self._closed or now_s - self._requested_s < RETRY_S:
+            return
+        if not self._client.service_is_ready():
             return
         if self._request is not None:
             self._client.remove_pending_request(self._request)

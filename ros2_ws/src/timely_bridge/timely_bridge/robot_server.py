@@ -22,6 +22,7 @@ from timely_interfaces.msg import ErrorCode, SegmentReport
 from timely_robots.disk_thread import DriverDiskThread
 from timely_robots.ros.actions import (
     adopt_ros_goal,
+    destroy_ros_action,
     finish_ros_goal,
     mark_ros_goal_executing,
     without_ros_debug_lines,
@@ -124,7 +125,7 @@ class BridgeRobotServer:
             ExecuteTask,
             f"{entry.name}/execute_task",
             execute_callback=lambda handle: ExecuteTask.Result(),
-            goal_callback=lambda goal: GoalResponse.ACCEPT,
+            goal_callback=lambda goal: GoalResponse.REJECT if self._server is None else GoalResponse.ACCEPT,
             handle_accepted_callback=self._on_goal,
             cancel_callback=self._on_cancel,
         )
@@ -143,7 +144,7 @@ class BridgeRobotServer:
         self.port.destroy()
         server, self._server = self._server, None
         if server is not None:
-            server.destroy()
+            destroy_ros_action(server)
         self.publisher.destroy()
         self._node.destroy_subscription(self._scenes)
 

@@ -1,6 +1,8 @@
 """What rclpy's actions lack: deferred results, goals without leaks or lost acceptances, cheap debug lines."""
 
 import contextlib
+import ctypes
+import logging
 import math
 import sys
 import time
@@ -10,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from action_msgs.msg import GoalInfo, GoalStatus
+from rclpy._rclpy_pybind11 import InvalidHandle
 from rclpy.action import ActionClient, ActionServer, CancelResponse, GoalResponse
 from rclpy.action.client import ClientGoalHandle
 from rclpy.action.server import ServerGoalHandle
@@ -18,6 +21,24 @@ from rclpy.task import Future
 from unique_identifier_msgs.msg import UUID
 
 from timely_robots.ros.rclpy_utils import GOAL_SERVICES
+
+log = logging.getLogger(__name__)
+
+_CLIENT_EVENTS = tuple(
+    f"rcl_action_client_set_{source}_callback"
+    for source in (
+        "goal_client",
+        "cancel_client",
+        "result_client",
+        "feedback_subscription",
+        "status_subscription",
+    )
+)
+_SERVER_EVENTS = tuple(
+    f"rcl_action_server_set_{source}_callback"
+    for source in ("goal_service", "cancel_service", "result_service")
+)
+"""Public functions of rcl_action: they set the callback of each event, or none."""
 
 
 def mark_ros_goal_executing(handle: ServerGoalHandle) -> bool:
@@ -313,3 +334,34 @@ class _HexadecimalRosId(np.ndarray):
 
     def __format__(self, spec: str) -> str:
         return format(str(self), spec)
+
+
+def destroy_ros_action(action: ActionServer | ActionClient) -> None:
+    """Destroy an action whose node may be spinning: soon, and behind all that was received for it. On any thread.
+
+    rclpy's events executor (9.1) queues an event for each message. An event that comes after its action was removed is
+    freed without Python's lock, which ends the process with a segmentation fault. So the middleware first queues no
+    more of them. Until its end the action gets those that are queued.
+    """
+    executor = action._node.executor
+    if executor is None or not _end_ros_action_events(action):
+        action.destroy()
+        return
+    executor.create_task(action.destroy)
+
+
+def _end_ros_action_events(action: ActionServer | ActionClient) -> bool:
+    """Let the middleware queue no more events of an action; False if its library has no such functions."""
+    is_client = isinstance(action, ActionClient)
+    handle = action._client_handle if is_client else action._handle
+    try:
+        # It is loaded already, and found by its name.
+        library = ctypes.CDLL("librcl_action.so")
+        functions = [library[name] for name in (_CLIENT_EVENTS if is_client else _SERVER_EVENTS)]
+    except (OSError, AttributeError) as error:
+        log.debug("an action that ends may end this process: %s", error)
+        return False
+    with contextlib.suppress(InvalidHandle), handle:
+        for set_callback in functions:
+            set_callback(ctypes.c_void_p(handle.pointer), None, None)
+    return True

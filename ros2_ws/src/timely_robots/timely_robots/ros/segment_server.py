@@ -17,7 +17,12 @@ from timely.core.json_log import ros_task_log_fields
 from timely_robots.clock import RobotClock
 from timely_robots.error_codes import ErrorCode
 from timely_robots.execution import SegmentExecutor
-from timely_robots.ros.actions import EagerRosActionServer, finish_ros_goal, mark_ros_goal_executing
+from timely_robots.ros.actions import (
+    EagerRosActionServer,
+    destroy_ros_action,
+    finish_ros_goal,
+    mark_ros_goal_executing,
+)
 from timely_robots.ros.executor_calls import RosExecutorCalls
 from timely_robots.ros.rclpy_utils import to_ros_time
 from timely_robots.segments import MotionError, SegmentOrder, SegmentResult
@@ -78,7 +83,7 @@ class RosSegmentServer:
         self._calls.run_all()
         server, self._server = self._server, None
         if server is not None:
-            server.destroy()
+            destroy_ros_action(server)
 
     def _on_goal(self, goal: Any) -> None:
         """Queue the segment at once: rclpy answers the goal after this, and gives its handle last."""
