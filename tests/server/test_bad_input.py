@@ -90,6 +90,12 @@ def test_a_wrong_field_is_named(
     assert (answer.status_code, data["code"], data["where"]) == (status, code, where), data
 
 
+@pytest.mark.parametrize("agent", ["drone\u200b-1", "a\nb", "x" * 129])
+def test_a_wrong_name_of_a_robot_is_explained_without_a_pattern(served: Fleet, agent: str) -> None:
+    data = problem_of(post(served, json.dumps(body(agent=agent)).encode()))
+    assert data["detail"] == "must have at most 128 characters, all visible"
+
+
 def test_unknown_names_list_the_known_ones(served: Fleet) -> None:
     data = problem_of(served.http.post("/v1/tasks", json=body(skill_set="nope")))
     assert "tiny-drone" in data["detail"]
