@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
+import statistics
 from pathlib import Path
 
 import pytest
 
 from lrtrace.compose.composition import compose_workload
-from timely.bench.closed_loop import CASES, measure_closed_loop
+from timely.bench.closed_loop import CASES, _closed_loop_runs, measure_closed_loop
 from timely.cli.main import run_timely_command
-from timely.engines.replay_types import ReplayOptions
+from timely.engines.replay_estimates import ReplayEstimates
+from timely.engines.replay_types import PlannedSegment, PlannedTask, ReplayOptions
 from timely.engines.robot_pace import EngineRobotPaces
 from timely.replay.results import replay_result_hash
 from timely.replay.run import replay_through_engine
@@ -35,6 +38,20 @@ def test_reports_make_up_for_a_wrong_profile() -> None:
             assert 0.0 <= between <= waiting
     worst = max(result["cases"].values(), key=lambda case: case["closed_over_perfect"])
     assert result["waiting_s"] == worst["waiting_s"]
+
+
+def test_robots_are_faster_slower_and_scattered_by_the_share_that_is_named() -> None:
+    task = PlannedTask(1, 0.0, (PlannedSegment("mf(100);", 5, 3.0),) * 1000, 10)
+    for name, options in _closed_loop_runs("timely", 1).items():
+        estimates = ReplayEstimates(options)
+        shares = [part.execution_s / estimates.estimate_s(task, k) for k, part in enumerate(task.plan)]
+        case, _, loop = name.partition(" ")
+        assert options.closed_loop == (loop != "open")
+        mean, spread = {"faster": (0.7, 0.0), "slower": (1.3, 0.0), "scattered": (1.0, 0.3)}.get(
+            case, (1.0, 0.0)
+        )
+        assert statistics.median(shares) == pytest.approx(mean, rel=0.05)
+        assert statistics.pstdev(map(math.log, shares)) == pytest.approx(spread, rel=0.1, abs=1e-9)
 
 
 @pytest.mark.process
