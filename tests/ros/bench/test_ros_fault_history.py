@@ -98,9 +98,19 @@ def plant_end(history: FaultHistory, **changes: Any) -> None:
     history.tasks[0] = replace(history.tasks[0], **changes)
 
 
-def fail_after_false_report(history: FaultHistory) -> None:
-    plant_end(history, outcome="failed", code=int(ErrorCode.DRIVER_LOST), reported_segments=[0, 1])
+def fail_after_first_motion(history: FaultHistory) -> None:
+    plant_end(history, outcome="failed", code=int(ErrorCode.DRIVER_LOST))
     arm_motions(history).pop()
+
+
+def repeat_a_stopped_motion(history: FaultHistory) -> None:
+    arm_motions(history).append(replace(arm_motions(history).pop(), done=False))
+    plant_motion(history, "cw 90", 7.0)
+
+
+def fail_after_false_report(history: FaultHistory) -> None:
+    fail_after_first_motion(history)
+    plant_end(history, reported_segments=[0, 1])
 
 
 def move_through_a_stop(history: FaultHistory) -> None:
@@ -124,6 +134,7 @@ PLANTS: dict[str, list[Callable[[FaultHistory], object]]] = {
     "repeated": [
         lambda history: plant_motion(history, "move_to('cup')", 6.0),
         lambda history: plant_motion(history, "cw 90", 7.0),
+        repeat_a_stopped_motion,
     ],
     "out_of_order": [lambda history: arm_motions(history).pop(0)],
     "unsent": [
@@ -185,6 +196,40 @@ def test_a_claim_of_an_unknown_state_and_a_change_of_the_lease_accuse_no_robot()
     history.leases.append(LeaseRecord("arm1", 3.9, "a-1"))
     history.silences.append(Silence("arm1", 0.8, 3.9))
     assert judge_fault_history(history) == []
+
+
+def test_a_robot_may_take_a_while_to_rest_and_a_lease_to_be_seen() -> None:
+    history = FaultHistory()
+    moving_task(history)
+    fail_after_first_motion(history)
+    arm_motions(history).append(FaultRobotMotion("cw 90", 4.0, 7.0, done=False))
+    history.stops.append(StopRecord("arm1", 4.2, "halted"))
+    history.leases[:] = [LeaseRecord("arm1", 0.0, "b-1"), LeaseRecord("arm1", 2.3, "a-1")]
+    assert judge_fault_history(history) == []
+
+
+@pytest.mark.parametrize(
+    ("first_fails", "plan", "accepted_s", "turn_s"),
+    [
+        (True, ["cw 90"], 10.0, 11.0),
+        (False, ["cw 90"], 9.1, 9.3),
+        (True, ["move_to('cup')", "cw 90"], 9.1, 9.3),
+    ],
+    ids=["the first is over", "the second alone expects it", "the first has just ended"],
+)
+def test_a_motion_is_of_the_task_that_expects_it(
+    first_fails: bool, plan: list[str], accepted_s: float, turn_s: float
+) -> None:
+    history = FaultHistory()
+    moving_task(history)
+    if first_fails:
+        fail_after_first_motion(history)
+    lost = ("failed", int(ErrorCode.DRIVER_LOST))
+    history.tasks.append(TaskRecord("y", "arm1", plan, accepted_s, 15.0, *lost, bridge="a"))
+    plant_motion(history, "cw 90", turn_s)
+    assert judge_fault_history(history) == []
+    plant_motion(history, "cw 90", 20.0)
+    assert ("after_end", "arm1: cw 90 at 20.00 s, 5.0 s after y") in judge_fault_history(history)
 
 
 def test_the_servers_log_is_read_over_its_files_and_those_that_it_has_deleted(tmp_path: Path) -> None:
