@@ -58,7 +58,9 @@ WORDS = [2000 + number for number in range(60)]
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def engine(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[VllmEngine]:
     journal = tmp_path_factory.mktemp("journal") / "journal.jsonl"
-    arguments = ("--max-model-len", "1024", *vllm_engine_arguments())
+    # Without blanks: the grammar of JSON allows any number of them, and the small model may write nothing else.
+    grammars = json.dumps({"backend": "xgrammar", "disable_any_whitespace": True})
+    arguments = ("--max-model-len", "1024", "--structured-outputs-config", grammars, *vllm_engine_arguments())
     running = VllmEngine(VllmOptions(arguments=arguments, journal=str(journal), warm_up=("drone",)))
     await running.start()
     yield running
