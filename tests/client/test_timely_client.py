@@ -186,7 +186,7 @@ def test_how_a_plan_ends_is_raised_where_it_is_read(quick: ServerThread) -> None
             next(plan)
         with pytest.raises(Conflict):
             print(plan.result)
-        plan = timely.submit("ask", skill_set=SKILLS, deadline_s=1.0)
+        plan = timely.submit("ask", skill_set=SKILLS, deadline_s=0.1)
         with pytest.raises(TimelyError) as expired:
             list(plan)
         assert expired.value.code == "expired"
