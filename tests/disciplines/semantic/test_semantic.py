@@ -95,6 +95,7 @@ def test_the_batch_is_the_best_of_all_wherever_they_stand(
             bench.discipline.compose(bench.table, limits())
     if maintain:
         bench.discipline.maintain(bench.table, limits())
+        assert bench.discipline._waiting.buffer == [], "the next step would merge it"
     table = bench.table
 
     def key(job: Job) -> tuple[int, float, int]:
