@@ -3,8 +3,7 @@
 import atexit
 import sys
 
-import rclpy
-from rclpy.action import ActionClient
+import rclpy.action
 from timely_interfaces.action import ExecuteTask
 from timely_interfaces.msg import TimeUtility
 from timely_robots.error_codes import ErrorCode
@@ -16,10 +15,9 @@ robot, task = sys.argv[1:]
 rclpy.init()
 node = rclpy.create_node("send_task")
 atexit.register(end_ros_discovery, [node])  # a program that ends beside others may hang without it
-client = ActionClient(node, ExecuteTask, f"/{robot}/execute_task")
+client = rclpy.action.ActionClient(node, ExecuteTask, f"/{robot}/execute_task")
 if not client.wait_for_server(timeout_sec=10.0):
     sys.exit(f"no bridge serves {robot}")
-
 # Full worth within 0.2 s, nothing left after half a second: an urgent task.
 goal = ExecuteTask.Goal(task=task, tuf=TimeUtility(ert_s=0.2, beta=2.0, cutoff_s=0.5))
 goal_future = client.send_goal_async(goal, lambda message: print("segment:", message.feedback.segment.text))
