@@ -42,6 +42,15 @@ def test_predictions_are_corrected_by_the_responses_of_their_kind() -> None:
     assert predict(times, URGENT).eta_s == pytest.approx(before.eta_s)
 
 
+def test_segments_of_two_lengths_are_predicted_between_them() -> None:
+    """With as many of each, one more decides of which length the median is."""
+    times = EngineServiceTime()
+    before = predict(times, NORMAL)
+    for number in range(41):
+        serve(times, number, NORMAL, 1.0 + number % 2)
+    assert predict(times, NORMAL).eta_s == pytest.approx(2**0.5 * before.eta_s, rel=0.05)
+
+
 def test_only_served_tasks_show_that_segments_are_shorter_than_the_longest() -> None:
     """Where the longest segment takes too long, an idle engine gets a task of each kind all the same."""
     times, table = EngineServiceTime(), JobTable()

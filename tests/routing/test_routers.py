@@ -56,9 +56,23 @@ def test_a_newcomer_waits_for_half_a_step_and_for_the_network() -> None:
     assert expected.response_s == pytest.approx(0.5 * 0.022 + 100 * 0.0005 + 5 * 0.022 + 0.3)
 
 
-def test_a_step_has_no_more_sequences_than_a_batch() -> None:
-    engine = replace(decoding(*(job(f"old {number}") for number in range(9))), max_batch=2)
-    assert forecast_routing(job("new"), engine, 0.0).response_s == pytest.approx(5.5 * 0.022 + 100 * 0.0005)
+@pytest.mark.parametrize(("old", "ends"), [(1, 0), (2, 1), (9, 8)])
+def test_a_newcomer_waits_for_a_place_in_the_batch(old: int, ends: int) -> None:
+    """Each step has two sequences, so each end of a segment of five tokens takes half of their steps."""
+    engine = replace(decoding(*(job(f"old {number}") for number in range(old))), max_batch=2)
+    expected_s = 5.5 * 0.022 + 100 * 0.0005 + ends * 5 * 0.022 / 2
+    assert forecast_routing(job("new"), engine, 0.0).response_s == pytest.approx(expected_s)
+
+
+def test_a_newcomer_waits_for_no_place_behind_those_that_it_precedes() -> None:
+    expected_s = 5.5 * 0.022 + 100 * 0.0005
+    prompts = load(*(job(f"old {number}", prompt_tokens=1000) for number in range(9)))
+    for engine, utility in (
+        (prompts, NORMAL),
+        (decoding(*(job(f"old {number}") for number in range(9))), URGENT),
+    ):
+        expected = forecast_routing(job("new", utility), replace(engine, max_batch=2), 0.0)
+        assert expected.response_s == pytest.approx(expected_s)
 
 
 @pytest.mark.parametrize(("free_blocks", "evicted_tokens"), [(7, 0), (3, 4 * 16), (0, 7 * 16)])

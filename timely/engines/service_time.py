@@ -76,8 +76,8 @@ class EngineServiceTime:
 
     Its prompt is not known, so it gets the mean length of recent requests, without what was cached. The forecast knows
     neither the tasks that will come nor the true length of a segment. So each forecast is compared with what became of
-    its task, and later ones of its size are corrected by quantiles of these ratios. A task that still waits counts once
-    its wait is longer than most. Urgent tasks have corrections of their own.
+    its task. Later ones of its size are corrected by the middle and by an upper quantile of these ratios. A task that
+    still waits counts once its wait is longer than most. Urgent tasks have corrections of their own.
     Until some were served, an idle engine is expected to give the next task the shortest segment. Otherwise a server
     that refuses late tasks might refuse all, and never learn how long segments are.
     A stall delays all tasks of a moment. While few tasks of a class meet one, ratios leave stalls out. Otherwise the
@@ -169,7 +169,10 @@ class EngineServiceTime:
         return ResponsePrediction(forecast_s * math.exp(middle), max(forecast_s * math.exp(upper), least_s))
 
     def _correction(self, urgent: bool, forecast_s: float, now: float) -> tuple[float, float]:
-        """Median and upper quantile of the logarithms of measured over predicted times of similar tasks."""
+        """Logarithms of measured over predicted times of similar tasks: the mean of their middle half, and a high one.
+
+        Where lengths are of two kinds, the median is that of either kind, and changes from one to the other.
+        """
         bucket = _engine_service_bucket(forecast_s)
         near = min(
             (key for key, ratios in self._ratios.items() if key[0] == urgent and len(ratios) >= LEAST_RATIOS),
@@ -186,7 +189,8 @@ class EngineServiceTime:
         # A job that waits for longer than most will also respond after that.
         waits = (waiting.ratios(now)[kind] for waiting in self._waiting.values() if waiting.key == near)
         ratios = sorted([*ratios, *(ratio for ratio in waits if ratio > upper)])
-        return _engine_service_quantile(ratios, 0.5), _engine_service_quantile(ratios, UPPER[urgent])
+        middle = ratios[len(ratios) // 4 : math.ceil(0.75 * len(ratios))]
+        return sum(middle) / len(middle), _engine_service_quantile(ratios, UPPER[urgent])
 
     def _mean_spec(self, hints: RequestHints, now: float) -> JobSpec:
         """A request that is like recent ones."""

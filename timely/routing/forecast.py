@@ -200,15 +200,20 @@ class _RoutedTask:
         token_s, share_s = speed.prefill_token_s, _routing_step_share_s(alone_s, sequence_s)
         prompt_s = token_s * (prompt_tokens + _routing_evicted_tokens(load, prompt_tokens + segment_tokens))
         index = weight / (prompt_s + share_s * segment_tokens)
-        is_runnable = table.resume_s <= now
-        running = min(int(np.count_nonzero(is_runnable)), load.max_batch - 1)
+        rows = np.flatnonzero(table.resume_s <= now)
+        running = min(rows.size, load.max_batch - 1)
         step_s = alone_s + sequence_s * running
         # A newcomer finds a step in flight: it waits for half of one.
         own_s = (0.5 * step_s if running else 0.0) + prompt_s + step_s * segment_tokens
-        rows = (is_runnable & (table.prefill_left > 0)).nonzero()[0]
         if rows.size:
-            _, prompts_s, _, indices = _routing_indices(table, rows, token_s, share_s)
-            own_s += float(prompts_s[indices >= index].sum())
+            _, prompts_s, tokens_left, indices = _routing_indices(table, rows, token_s, share_s)
+            is_before = indices >= index
+            own_s += float(prompts_s[is_before].sum())
+            # So many of those before it have to end until the batch has a place for it.
+            # An urgent one takes the place of a job that can wait.
+            ends = int(np.count_nonzero(is_before)) + 1 - load.max_batch
+            if ends > 0 and not utility.urgent:
+                own_s += step_s * float(tokens_left[is_before].mean()) * ends / load.max_batch
         return cls(alone_s, sequence_s, weight, prompt_s, segment_tokens, index, own_s)
 
 
