@@ -24,6 +24,9 @@ from timely_robots.ros.rclpy_utils import GOAL_SERVICES
 
 log = logging.getLogger(__name__)
 
+EVENT_TASKS = 4
+"""An event becomes at most so many tasks, one after the other: of a goal, the acceptance, its execution, its result."""
+
 _CLIENT_EVENTS = tuple(
     f"rcl_action_client_set_{source}_callback"
     for source in (
@@ -341,13 +344,20 @@ def destroy_ros_action(action: ActionServer | ActionClient) -> None:
 
     rclpy's events executor (9.1) queues an event for each message. An event that comes after its action was removed is
     freed without Python's lock, which ends the process with a segmentation fault. So the middleware first queues no
-    more of them. Until its end the action gets those that are queued.
+    more of them. Until its end the action handles those that are queued, and a server answers them.
     """
     executor = action._node.executor
     if executor is None or not _end_ros_action_events(action):
         action.destroy()
-        return
-    executor.create_task(action.destroy)
+    else:
+        _destroy_ros_action_after(action, executor, EVENT_TASKS)
+
+
+def _destroy_ros_action_after(action: ActionServer | ActionClient, executor: Any, tasks: int) -> None:
+    if tasks == 0:
+        action.destroy()
+    else:
+        executor.create_task(_destroy_ros_action_after, action, executor, tasks - 1)
 
 
 def _end_ros_action_events(action: ActionServer | ActionClient) -> bool:
