@@ -195,7 +195,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """For ``pytest -n auto``: three workers for two processors, since tests wait for a quarter of their time.
 
-    xdist counts the processors of the machine, these are those of this process.
+    xdist would count the processors of the machine instead of those of this process.
     """
     processors = len(os.sched_getaffinity(0))
     return processors + processors // 2

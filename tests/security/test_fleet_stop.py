@@ -522,6 +522,18 @@ def test_an_operator_of_some_robots_resets_and_removes_no_others(
         assert (removal.status_code == 403) == (status == 403)
 
 
+def test_an_operator_of_some_robots_resets_no_stop_in_which_robots_are_missing(guarded: Guarded) -> None:
+    latch = guarded.fleet.service.fleet_stop.latch
+    latch.roster.incomplete = True
+    with guarded.as_("arm-ops") as operator, guarded.as_("ops") as all_robots:
+        stop_id = operator.post("/v1/stop", json={"deadline_s": 0.0}).json()["stop_id"]
+        assert operator.post("/v1/stop/reset", json={"stop_id": "stop-1"}).status_code == 409
+        assert operator.post("/v1/stop/reset", json={"stop_id": stop_id}).status_code == 403
+        assert operator.delete("/v1/stop/robots", params={"agent": "arm-1"}).status_code == 403
+        assert latch.incomplete
+        assert all_robots.post("/v1/stop/reset", json={"stop_id": stop_id}).status_code == 200
+
+
 def test_the_reason_of_a_stop_is_shown_with_the_principal_that_gave_it(guarded: Guarded) -> None:
     def shown(timely: TimelyClient) -> tuple[str, str]:
         state = timely.stop_state()

@@ -149,6 +149,8 @@ signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])
 print("first" * 500, flush=True)
 signal.sigwait([signal.SIGUSR2])
 print("second", flush=True)
+signal.sigwait([signal.SIGUSR2])
+print("third" * 500, flush=True)
 """
 
 
@@ -172,9 +174,12 @@ def test_the_log_of_a_driver_that_runs_for_months_stays_small(
         process.child.wait_for_line("second", START_S)
         processes._check_logs()
         assert process.log.read_text() == "second\n", "it is written behind what was removed"
+        process.child.signal(signal.SIGUSR2)
+        process.child.wait_for_line("third", START_S)
     finally:
         processes.close()
-    assert lines == (["first" * 500, "second"] if with_json_log else [])
+    assert lines == (["first" * 500, "second", "third" * 500] if with_json_log else [])
+    assert "third" in process.log.read_text(), "the last words of a driver that has ended are gone"
 
 
 def json_lines(script: str, **environment: str) -> list[dict[str, Any]]:

@@ -125,6 +125,10 @@ class Principal:
     def commands(self, agent: str) -> bool:
         return any(fnmatchcase(agent, pattern) for pattern in self.agents)
 
+    @property
+    def commands_all(self) -> bool:
+        return "*" in self.agents
+
     def sees(self, owner: str, agent: str) -> bool:
         """Whether the principal may see a task of that owner and robot."""
         if not self.roles.isdisjoint(("operator", "viewer")):

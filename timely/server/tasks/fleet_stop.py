@@ -98,6 +98,11 @@ class ServerStopLatch:
         """Names of the robots that the latched stop awaits."""
         return sorted(bridges_by_robot(self._stop.robots)) if self._stop is not None else []
 
+    @property
+    def incomplete(self) -> bool:
+        """Robots are missing in the latched stop, or in the roster."""
+        return self.roster.incomplete or (self._stop is not None and self._stop.incomplete)
+
     def latch(self, reason: str, principal: str, agents: Iterable[str]) -> str:
         """Latch the stop and send it to every follower; returns its id.
 
@@ -182,15 +187,14 @@ class ServerStopLatch:
             agent: self._view_of_name(stop, agent, bridges)
             for agent, bridges in sorted(bridges_by_robot(stop.robots).items())
         }
-        incomplete = stop.incomplete or self.roster.incomplete
         sure = [robot["state"] in ("halted", "at_rest") for robot in robots.values()]
         return {
             "stopped": True,
             "stop_id": stop.stop_id,
             "reason": stop.reason,
             "principal": stop.principal,
-            "success": bool(sure) and all(sure) and not incomplete,
-            "incomplete": incomplete,
+            "success": bool(sure) and all(sure) and not self.incomplete,
+            "incomplete": self.incomplete,
             "saved": self._disk.is_saved,
             "robots": robots,
             **common,
@@ -264,15 +268,8 @@ class ServerStopLatch:
         stop.robots[robot] = _ServerRobotStop(state, detail, after_s, origin)
         self._acknowledged.set()
 
-    def reset(self, stop_id: str | None = None) -> str:
-        """Release the latch and tell every follower; returns the id of the stop.
-
-        Args:
-            stop_id: of the stop to release; None: any.
-
-        Raises:
-            Conflict: another stop, or none, is latched.
-        """
+    def check_reset(self, stop_id: str | None) -> None:
+        """Raise Conflict unless this stop is latched; None: any stop."""
         stop = self._stop
         if stop is None:
             raise Conflict("no stop is latched", where="stop")
@@ -281,9 +278,13 @@ class ServerStopLatch:
                 f"{stop_id!r} is not the latched stop, which is {stop.stop_id!r}: {stop.reason or 'no reason given'}",
                 where="stop_id",
             )
-        self._stop = None
-        self._publish_reset(stop.stop_id)
-        return stop.stop_id
+
+    def reset(self) -> str:
+        """Release the latched stop and tell every follower; returns its id."""
+        assert self._stop is not None
+        stop_id, self._stop = self._stop.stop_id, None
+        self._publish_reset(stop_id)
+        return stop_id
 
     async def remove(self, agents: Sequence[str]) -> tuple[list[str], bool]:
         """Expect robots of these names no longer, but for those that a bridge follows the stop for.

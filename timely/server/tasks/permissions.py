@@ -59,6 +59,15 @@ def check_task_visible(task: Task, principal: Principal) -> None:
         raise unknown_task(task.task_id)
 
 
+def check_fleet_operator(principal: Principal, agents: Iterable[str], *, incomplete: bool) -> None:
+    """Raise NotAllowed unless a principal has these robots on its list; all robots, where others may be missing."""
+    if incomplete and not principal.commands_all:
+        raise NotAllowed(
+            f"robots are missing in the stop, and {principal.name} commands only some robots", where="agent"
+        )
+    check_task_robots(principal, agents)
+
+
 def holds_task_token(task: Task, token: str | None) -> bool:
     return token is not None and hmac.compare_digest(principal_token_digest(token), task.token_digest)
 

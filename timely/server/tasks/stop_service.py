@@ -10,7 +10,7 @@ from timely.server.access.principals import Principal
 from timely.server.settings import ServerSettings
 from timely.server.tasks.fleet_stop import ServerStopLatch
 from timely.server.tasks.lifecycle import TaskLifecycle
-from timely.server.tasks.permissions import check_task_bridge, check_task_robots
+from timely.server.tasks.permissions import check_fleet_operator, check_task_bridge
 from timely.server.tasks.recorder import TaskRecorder
 from timely.server.tasks.request import AcknowledgementBody
 from timely.server.tasks.task import TaskEnding
@@ -99,8 +99,9 @@ class ServerStopService:
         """
         with self.recorder.audit_outcome(principal, "reset", "fleet"):
             principal.require("operator", action="reset the stop")
-            check_task_robots(principal, self.latch.agents)
-            stop_id = self.latch.reset(stop_id)
+            self.latch.check_reset(stop_id)
+            check_fleet_operator(principal, self.latch.agents, incomplete=self.latch.incomplete)
+            stop_id = self.latch.reset()
         self.recorder.note("stop_reset", stop_id=stop_id, principal=principal.name)
         return {"stop_id": stop_id, "reset": True, "saved": await self.latch.save()}
 
@@ -112,7 +113,7 @@ class ServerStopService:
         """
         with self.recorder.audit_outcome(principal, "remove robots", ", ".join(agents)[:MAX_TARGET_CHARS]):
             principal.require("operator", action="remove robots from the stop")
-            check_task_robots(principal, agents)
+            check_fleet_operator(principal, agents, incomplete=self.latch.incomplete)
             removals, is_saved = await self.latch.remove(agents)
         self.recorder.note("stop_robots_removed", robots=removals, principal=principal.name)
         return {"removed": removals, "saved": is_saved}

@@ -173,8 +173,9 @@ class BridgeDriverProcesses:
                 is_full = os.fstat(file.fileno()).st_size > LOG_BYTES
                 if self._json_log is not None:
                     self._copy_log(process, file, self._json_log, to_end=is_full)
-                if is_full:
-                    file.truncate(0)  # a line that comes at this moment is lost
+                if is_full and process.child is not None and process.child.running:
+                    # What comes at this moment is lost. The last words of a driver that has ended stay.
+                    file.truncate(0)
                     process.copied_bytes = 0
 
     @staticmethod

@@ -76,6 +76,8 @@ class _BridgeRobotStop:
 
     The stop was sent before any state came, or before a state named the stop before it; or the driver was restarted.
     """
+    fleet_stop_id: str = ""
+    """The fleet's stop that was last sent."""
     noted_stop_id: str = ""
     """The driver's stop that ``on_driver_stop`` was last called with."""
     state: RobotState | None = None
@@ -319,7 +321,7 @@ class BridgeFleetStop:
         if robot.stop_request is not None:
             # A driver that hangs answers none of them; only the last request is kept.
             robot.stop.remove_pending_request(robot.stop_request)
-        robot.sent_s, robot.stop_request = time.monotonic(), None
+        robot.sent_s, robot.stop_request, robot.fleet_stop_id = time.monotonic(), None, self.stop_id
         robot.is_ambiguous, robot.named = robot.state is None or not robot.named, False
         try:
             robot.stop_request = request = robot.stop.call_async(Trigger.Request())
@@ -368,11 +370,11 @@ class BridgeFleetStop:
                 and (restarted or not _is_driver_stopped_for_bridge(state))
             ):
                 robot.acknowledged = robot.sent_s > time.monotonic() - REPEAT_S and not restarted
+            self._changed.notify_all()
             is_new = state.stop_id not in ("", robot.noted_stop_id)
             if is_new and self.latch.set and robot.named and robot.acknowledged:
                 robot.noted_stop_id = state.stop_id
-                self._on_driver_stop(name, self.stop_id, state.stop_id)
-            self._changed.notify_all()
+                self._on_driver_stop(name, robot.fleet_stop_id, state.stop_id)
 
     def _repeat(self) -> None:
         """Send the latched stop again to every driver that has not acknowledged it."""

@@ -394,14 +394,14 @@ class BridgeNode(ManagedRosNode):
     def _on_fleet_stop(self) -> None:
         """End every goal; on a thread of ``fleet_stop``, after the drivers were called."""
         self._cancel_all(ErrorCode.FLEET_STOPPED, "the fleet was stopped")
-        if self._loop is not None:
-            self._loop.call(self._log_stop, "the fleet was stopped", {"stop_id": self.fleet_stop.stop_id})
+        if (loop := self._loop) is not None:
+            loop.call(self._log_stop, "the fleet was stopped", {"stop_id": self.fleet_stop.stop_id})
 
     def _on_driver_stop(self, robot: str, stop_id: str, driver_stop_id: str) -> None:
         """Join the ids, which the driver's lines do not; on a thread of ``fleet_stop``."""
-        if self._loop is not None:
+        if (loop := self._loop) is not None:  # another thread may release it
             fields = {"stop_id": stop_id, "robot": robot, "driver_stop_id": driver_stop_id}
-            self._loop.call(self._log_stop, f"the driver of {robot} is stopped", fields)
+            loop.call(self._log_stop, f"the driver of {robot} is stopped", fields)
 
     def _log_stop(self, message: str, fields: dict[str, str]) -> None:
         with log_fields(fields):

@@ -205,6 +205,8 @@ class BridgeRobotServer:
 
         Driver and server may already have given the plan up, and such a life would request another one.
         """
+        if self._server is None:
+            return CancelResponse.REJECT  # it is being released, and has ended every goal
         self.port.cancel_goal(_bridge_handle_task_id(handle))
         is_loop_late = not self._cancelled.is_set()
         self._cancelled = cancelled = threading.Event()

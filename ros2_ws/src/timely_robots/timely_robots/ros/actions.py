@@ -347,10 +347,16 @@ def destroy_ros_action(action: ActionServer | ActionClient) -> None:
     more of them. Until its end the action handles those that are queued, and a server answers them.
     """
     executor = action._node.executor
-    if executor is None or not _end_ros_action_events(action):
+    if executor is None:
         action.destroy()
     else:
-        _destroy_ros_action_after(action, executor, EVENT_TASKS)
+        # As a task: an executor that has not seen a new action yet would let its events be queued afterwards.
+        executor.create_task(_end_ros_action, action, executor)
+
+
+def _end_ros_action(action: ActionServer | ActionClient, executor: Any) -> None:
+    _end_ros_action_events(action)
+    _destroy_ros_action_after(action, executor, EVENT_TASKS)
 
 
 def _destroy_ros_action_after(action: ActionServer | ActionClient, executor: Any, tasks: int) -> None:
@@ -360,8 +366,8 @@ def _destroy_ros_action_after(action: ActionServer | ActionClient, executor: Any
         executor.create_task(_destroy_ros_action_after, action, executor, tasks - 1)
 
 
-def _end_ros_action_events(action: ActionServer | ActionClient) -> bool:
-    """Let the middleware queue no more events of an action; False if its library has no such functions."""
+def _end_ros_action_events(action: ActionServer | ActionClient) -> None:
+    """Let the middleware queue no more events of an action, if its library has such functions."""
     is_client = isinstance(action, ActionClient)
     handle = action._client_handle if is_client else action._handle
     try:
@@ -370,8 +376,7 @@ def _end_ros_action_events(action: ActionServer | ActionClient) -> bool:
         functions = [library[name] for name in (_CLIENT_EVENTS if is_client else _SERVER_EVENTS)]
     except (OSError, AttributeError) as error:
         log.debug("an action that ends may end this process: %s", error)
-        return False
+        return
     with contextlib.suppress(InvalidHandle), handle:
         for set_callback in functions:
             set_callback(ctypes.c_void_p(handle.pointer), None, None)
-    return True

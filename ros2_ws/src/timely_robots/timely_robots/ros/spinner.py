@@ -80,13 +80,14 @@ def create_ros_executor(context: Context) -> Executor:
             for name, handler in handlers.items():
                 if handler is not None:
                     signal.signal(name, handler)
-        executor.add_node(_EmptyNode())
+        for _ in range(2):
+            executor.add_node(_EmptyNode())
         return executor
     return SingleThreadedExecutor(context=context)
 
 
 class _EmptyNode:
-    """A node for the events executor, which has nothing and is not in the graph.
+    """One of two nodes that the events executor gets first. They have nothing, and are not in the graph.
 
     A task that raises ends the process with a segmentation fault (rclpy 9.1) where the executor has exactly one node.
     """

@@ -107,6 +107,6 @@ def _tello_client(library: Any, address: str) -> Any:
             library.client_socket, library.threads_initialized = commands, True
             receiver = library.Tello.udp_response_receiver
             threading.Thread(target=receiver, name="tello answers", daemon=True).start()
-            # The end of one object would end the answers of its successor, and fails at the end of Python.
-            library.Tello.__del__ = lambda client: None
+        # The end of one object would end the answers of its successor, and fails at the end of Python.
+        library.Tello.__del__ = lambda client: None
         return library.Tello(address, retry_count=1)
