@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from timely.core.errors import InvalidInput, TimelyError
 from timely.server.problems import Problem, problem_from_error
-from timely.server.tasks.request import LABEL_PATTERN
+from timely.server.tasks.request import LABEL_CHARS, LABEL_PATTERN
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ def http_problem_from_validation(
     where = ".".join(str(part) for part in first["loc"] if part not in skip)
     message = str(first["msg"]).removeprefix("Value error, ")
     if first.get("ctx", {}).get("pattern") == LABEL_PATTERN:
-        message = "must have at most 128 characters, all visible"
+        message = f"must have at most {LABEL_CHARS} characters, all visible"
     # A pattern may name characters that no reader sees.
     message = "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in message)
     if len(errors) > 1:

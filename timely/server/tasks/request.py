@@ -37,7 +37,8 @@ NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 
 ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$"
 BRIDGE_PATTERN = r"^[A-Za-z0-9._-]{0,64}$"
-LABEL_PATTERN = rf"^[^\x00-\x1f\x7f{HIDDEN_CHARACTERS.encode().decode('unicode_escape')}]{{0,128}}$"
+LABEL_CHARS = 128
+LABEL_PATTERN = rf"^[^\x00-\x1f\x7f{HIDDEN_CHARACTERS.encode().decode('unicode_escape')}]{{0,{LABEL_CHARS}}}$"
 """Of names that people read: with an invisible character one name would look like another."""
 
 TRACEPARENT_PATTERN = r"^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$"

@@ -171,22 +171,23 @@ class BridgeDriverProcesses:
         for process in self._processes.values():
             with contextlib.suppress(OSError), process.log.open("r+b") as file:
                 is_full = os.fstat(file.fileno()).st_size > LOG_BYTES
+                is_writing = process.child is not None and process.child.running
                 if self._json_log is not None:
-                    self._copy_log(process, file, self._json_log, to_end=is_full)
-                if is_full and process.child is not None and process.child.running:
+                    # A driver that has ended leaves its last line as it is.
+                    whole_lines = is_writing and not is_full
+                    self._copy_log(process, file, self._json_log, whole_lines=whole_lines)
+                if is_full and is_writing:
                     # What comes at this moment is lost. The last words of a driver that has ended stay.
                     file.truncate(0)
                     process.copied_bytes = 0
 
     @staticmethod
     def _copy_log(
-        process: _BridgeDriverProcess, file: BinaryIO, json_log: JsonLogOutput, *, to_end: bool
+        process: _BridgeDriverProcess, file: BinaryIO, json_log: JsonLogOutput, *, whole_lines: bool
     ) -> None:
-        # A driver that has ended leaves its last line as it is.
-        is_writing = process.child is not None and process.child.running
         file.seek(process.copied_bytes)
         lines = file.read()
-        if is_writing and not to_end:
+        if whole_lines:
             lines = lines[: lines.rfind(b"\n") + 1]
         process.copied_bytes += len(lines)
         with log_fields({"robot": process.robot, "pid": process.pid}):
