@@ -36,13 +36,45 @@ class FakeLoad:
 async def test_ratios_are_over_each_load_alone() -> None:
     lines: list[str] = []
     result = await benchmark_robots_and_chat(
-        FakeLoad().run, robots=8, chats=24, seconds=1.0, say=lines.append
+        FakeLoad().run, robots=8, chats=24, seconds=1.0, repetitions=1, say=lines.append
     )
     assert result["urgent_response_ratio"] == pytest.approx(1.5)
     assert result["chat_throughput_share"] == pytest.approx(72.0 / 90.0)
     assert result["chat_share_of_idle_time"] == pytest.approx(72.0 / 80.0)
     assert result["robots_busy_share"] == 0.2
-    assert [line.split(":")[0] for line in lines] == ["robots", "both", "chat"]
+    assert [line.split(":")[0] for line in lines] == [
+        f"repetition 1, {name}" for name in ("robots", "both", "chat")
+    ]
+
+
+async def test_loads_take_turns_and_a_slow_repetition_does_not_decide() -> None:
+    class SlowSecond(FakeLoad):
+        """The machine is at half of its speed for the three loads of the second repetition."""
+
+        loads = 0
+
+        async def run(self, robots: int, chats: int, seconds: float) -> BenchLoadResult:
+            result = await super().run(robots, chats, seconds)
+            self.loads += 1
+            if 3 < self.loads <= 6:
+                return BenchLoadResult(
+                    [2.0 * response_s for response_s in result.urgent_response_s],
+                    result.chat_tokens_per_s / 2.0,
+                    result.robot_tokens_per_s / 2.0,
+                    result.busy_share / 2.0,
+                )
+            return result
+
+    lines: list[str] = []
+    result = await benchmark_robots_and_chat(
+        SlowSecond().run, robots=8, chats=24, seconds=1.0, repetitions=3, say=lines.append
+    )
+    assert result["urgent_response_ratio"] == pytest.approx(1.5)
+    assert result["chat_tokens_per_s"] == {"both": 72.0, "chat": 100.0}
+    assert result["robots_busy_share"] == 0.2
+    assert [row["robots_busy_share"] for row in result["repetitions"]] == [0.2, 0.1, 0.2]
+    order = [line.partition(", ")[2].split(":")[0] for line in lines]
+    assert order == ["robots", "both", "chat", "both", "chat", "robots", "chat", "robots", "both"]
 
 
 async def test_without_an_urgent_answer_there_is_no_ratio() -> None:
@@ -52,7 +84,7 @@ async def test_without_an_urgent_answer_there_is_no_ratio() -> None:
 
     with pytest.raises(EngineFailed, match="no urgent task"):
         await benchmark_robots_and_chat(
-            NoAnswers().run, robots=8, chats=24, seconds=1.0, say=lambda line: None
+            NoAnswers().run, robots=8, chats=24, seconds=1.0, repetitions=1, say=lambda line: None
         )
 
 

@@ -7,7 +7,7 @@ import asyncio
 import re
 import statistics
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,35 +51,67 @@ Load = Callable[[int, int, float], Awaitable[BenchLoadResult]]
 
 
 async def benchmark_robots_and_chat(
-    load: Load, *, robots: int, chats: int, seconds: float, say: Callable[[str], None]
+    load: Load, *, robots: int, chats: int, seconds: float, repetitions: int, say: Callable[[str], None]
 ) -> dict[str, Any]:
     """The cost of each load to the other.
 
+    The loads take turns in each repetition, so that a machine that drifts hurts all of them.
+
     Returns ``{"urgent_response_ratio", "chat_throughput_share", "chat_share_of_idle_time", "robots_busy_share",
-    "urgent_response_s", "chat_tokens_per_s"}``.
+    "urgent_response_s", "chat_tokens_per_s", "repetitions"}``.
     The ratio is the median urgent response with chat over that without.
+    Each load counts with its medians over the repetitions.
     The throughput share is the chat's throughput with robots over its throughput alone without the robots' tokens.
     It prices a robot's token like one of a full batch, though an urgent segment needs steps that are nearly empty.
     The other share compares with the engine time that the robots alone leave idle: 1 is the chat in just that time.
     Steps that serve both can make it larger.
+    ``repetitions`` has the ratio and both shares of each.
+
+    Raises:
+        EngineFailed: a load failed, or no urgent task of a load was answered.
     """
-    results: dict[str, BenchLoadResult] = {}
-    for name, counts in (("robots", (robots, 0)), ("both", (robots, chats)), ("chat", (0, chats))):
-        results[name] = await load(*counts, seconds)
-        say(f"{name}: {results[name].chat_tokens_per_s:.0f} chat tokens/s")
-    alone, both = results["robots"], results["both"]
+    counts = {"robots": (robots, 0), "both": (robots, chats), "chat": (0, chats)}
+    rounds: list[dict[str, BenchLoadResult]] = []
+    for repetition in range(repetitions):
+        first = repetition % len(counts)
+        names = [*counts][first:] + [*counts][:first]
+        results = {}
+        for name in names:
+            results[name] = await load(*counts[name], seconds)
+            say(f"repetition {repetition + 1}, {name}: {results[name].chat_tokens_per_s:.0f} chat tokens/s")
+        rounds.append(results)
+    medians = {name: _median_bench_load([results[name] for results in rounds]) for name in counts}
+    return {
+        **_compare_bench_loads(medians),
+        "urgent_response_s": {
+            name: statistics.median(medians[name].urgent_response_s) for name in ("robots", "both")
+        },
+        "chat_tokens_per_s": {name: medians[name].chat_tokens_per_s for name in ("both", "chat")},
+        "repetitions": [_compare_bench_loads(results) for results in rounds],
+    }
+
+
+def _median_bench_load(results: Sequence[BenchLoadResult]) -> BenchLoadResult:
+    """The medians of a load's repetitions; its responses are the median of each."""
+    return BenchLoadResult(
+        [statistics.median(result.urgent_response_s) for result in results if result.urgent_response_s],
+        statistics.median(result.chat_tokens_per_s for result in results),
+        statistics.median(result.robot_tokens_per_s for result in results),
+        statistics.median(result.busy_share for result in results),
+    )
+
+
+def _compare_bench_loads(results: Mapping[str, BenchLoadResult]) -> dict[str, float]:
+    alone, both, chat = results["robots"], results["both"], results["chat"]
     if not alone.urgent_response_s or not both.urgent_response_s:
         raise EngineFailed("no urgent task was answered; measure longer", where="bench mixed")
-    response_s = {name: statistics.median(results[name].urgent_response_s) for name in ("robots", "both")}
-    chat_tokens_per_s = results["chat"].chat_tokens_per_s
     idle_share = max(LEAST_IDLE_SHARE, 1.0 - alone.busy_share)
     return {
-        "urgent_response_ratio": response_s["both"] / response_s["robots"],
-        "chat_throughput_share": both.chat_tokens_per_s / (chat_tokens_per_s - both.robot_tokens_per_s),
-        "chat_share_of_idle_time": both.chat_tokens_per_s / (chat_tokens_per_s * idle_share),
+        "urgent_response_ratio": statistics.median(both.urgent_response_s)
+        / statistics.median(alone.urgent_response_s),
+        "chat_throughput_share": both.chat_tokens_per_s / (chat.chat_tokens_per_s - both.robot_tokens_per_s),
+        "chat_share_of_idle_time": both.chat_tokens_per_s / (chat.chat_tokens_per_s * idle_share),
         "robots_busy_share": alone.busy_share,
-        "urgent_response_s": response_s,
-        "chat_tokens_per_s": {name: results[name].chat_tokens_per_s for name in ("both", "chat")},
     }
 
 

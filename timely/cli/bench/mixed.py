@@ -23,11 +23,15 @@ def command(
     chats: Annotated[int, typer.Option(min=1, help="Chats at once.")] = 24,
     seconds: Annotated[
         float, typer.Option(metavar="SECONDS", min=5, max=86400, help="Duration of each of the three loads.")
-    ] = 60.0,
+    ] = 30.0,
+    repetitions: Annotated[int, typer.Option(min=1, help="Times that the three loads take turns.")] = 3,
     quick: Annotated[
-        bool, typer.Option("--quick", help=f"Loads of {QUICK_S:.0f} s, whatever --seconds says.")
+        bool, typer.Option("--quick", help=f"One repetition with loads of {QUICK_S:.0f} s.")
     ] = False,
     discipline: Annotated[str, typer.Option(help="Queue discipline.")] = "timely",
+    jump_ahead: Annotated[
+        bool, typer.Option("--jump-ahead", help="Tokens that grammar and names force take no step.")
+    ] = False,
     model: Annotated[
         str | None, typer.Option(metavar="DIR|NAME", help="Model to serve; the packaged one by default.")
     ] = None,
@@ -50,7 +54,9 @@ def command(
     from timely.server.server_thread import ServerThread
     from timely.server.settings import ServerSettings
 
-    options = VllmOptions(model=model, discipline=discipline, arguments=tuple(context.args))
+    options = VllmOptions(
+        model=model, discipline=discipline, jump_ahead=jump_ahead, arguments=tuple(context.args)
+    )
     engine = make_cli_engine("vllm", options)
     with (
         quiet_cli_terminal("bench-mixed", verbose=verbose) as terminal,
@@ -64,6 +70,7 @@ def command(
                 robots=robots,
                 chats=chats,
                 seconds=QUICK_S if quick else seconds,
+                repetitions=1 if quick else repetitions,
                 say=terminal.say,
             )
         )
