@@ -3,10 +3,14 @@
 import contextlib
 import os
 import platform
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
 AUTOGROUP = Path("/proc/self/autogroup")
+
+MOST_REALTIME_SHARE = 0.8
+"""Of a processor. Linux itself leaves 0.95 to real-time threads."""
 
 
 def raise_core_priority(niceness: int) -> int:
@@ -35,7 +39,8 @@ def raise_core_realtime(threads: Iterable[int]) -> int:
     """Let threads, by their ids, run before all ordinary ones of all sessions; returns how many.
 
     It takes the privilege of ``raise_core_priority``. A thread with a policy of its own keeps it. They and the threads
-    that they start take turns with others of their kind. A thread that computes for long would hold up the computer.
+    that they start take turns with others of their kind. A thread that computes for long would hold up the computer,
+    unless ``CoreRealtimeWatch`` looks after it.
     """
     raises = 0
     for thread in threads if platform.system() == "Linux" else ():
@@ -44,3 +49,45 @@ def raise_core_realtime(threads: Iterable[int]) -> int:
                 os.sched_setscheduler(thread, os.SCHED_RR, os.sched_param(1))
                 raises += 1
     return raises
+
+
+class CoreRealtimeWatch:
+    """Makes a real-time thread of this process an ordinary one again when it computes without a pause.
+
+    Linux leaves all ordinary threads 5% of a processor beside such a thread, so one for each processor stops a computer.
+    """
+
+    def __init__(self) -> None:
+        self._computed_s: dict[int, float] = {}
+        self._checked_s = time.monotonic()
+
+    def check(self) -> int | None:
+        """The id of the thread that computed most, if all together used nearly a whole processor since the last call.
+
+        It is an ordinary one now. Python's threads share one processor, so each of several may use little of it.
+        """
+        now_s = time.monotonic()
+        passed_s, self._checked_s = now_s - self._checked_s, now_s
+        before_s, self._computed_s = self._computed_s, _realtime_computed_s()
+        used_s = {
+            thread: computed_s - before_s[thread]
+            for thread, computed_s in self._computed_s.items()
+            if thread in before_s
+        }
+        if sum(used_s.values()) <= MOST_REALTIME_SHARE * passed_s:
+            return None
+        busiest = max(used_s, key=lambda thread: used_s[thread])
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(busiest, os.SCHED_OTHER, os.sched_param(0))
+        return busiest
+
+
+def _realtime_computed_s() -> dict[int, float]:
+    """Processor time of this process's threads of a real-time policy, seconds, by their ids."""
+    computed_s = {}
+    for thread in map(int, os.listdir("/proc/self/task")):
+        with contextlib.suppress(OSError):
+            if os.sched_getscheduler(thread) in (os.SCHED_RR, os.SCHED_FIFO):
+                # The number of a thread's own clock, as `pthread_getcpuclockid` makes it.
+                computed_s[thread] = time.clock_gettime(~thread << 3 | 6)
+    return computed_s

@@ -70,3 +70,45 @@ def test_threads_of_the_middleware_and_of_stops_come_before_all_others(
     end.set()
     assert {12, threads[0].native_id, late.native_id} <= set(raised)
     assert 11 not in raised
+
+
+BUSY_PROGRAM = """
+import os, threading, time
+from timely_robots.ros.realtime import mark_ros_stop_thread, realtime_ros_process
+
+end = threading.Event()
+
+def stop_without_pause():
+    while os.sched_getscheduler(0) == os.SCHED_OTHER:
+        pass
+    print("raised", flush=True)
+    while os.sched_getscheduler(0) != os.SCHED_OTHER and not end.is_set():
+        pass
+    print("ordinary" if not end.is_set() else "still before all others", flush=True)
+
+quiet = threading.Thread(target=end.wait, name="quiet")
+busy = threading.Thread(target=stop_without_pause, name="busy")
+for thread in (quiet, busy):
+    thread.start()
+    mark_ros_stop_thread(thread)
+with realtime_ros_process():
+    busy.join(20.0)
+    print(os.sched_getscheduler(quiet.native_id) == os.SCHED_RR, flush=True)
+    end.set()
+"""
+
+
+def _may_have_realtime_threads() -> bool:
+    program = "import os; os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))"
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=30).returncode == 0
+
+
+@pytest.mark.ros
+def test_a_stop_that_computes_without_a_pause_does_not_keep_the_processor() -> None:
+    if not _may_have_realtime_threads():
+        pytest.skip("real-time threads take a privilege")
+    done = subprocess.run(
+        [sys.executable, "-c", BUSY_PROGRAM], capture_output=True, text=True, timeout=30, check=True
+    )
+    assert done.stdout.split("\n")[:-1] == ["raised", "ordinary", "True"]
+    assert "thread busy computes without a pause" in done.stderr

@@ -8,6 +8,7 @@ privilege and no share of the processor.
 import contextlib
 import ctypes
 import gc
+import logging
 import os
 import platform
 import struct
@@ -17,7 +18,7 @@ import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
-from timely.core.priority import raise_core_priority, raise_core_realtime
+from timely.core.priority import CoreRealtimeWatch, raise_core_priority, raise_core_realtime
 from timely_robots.ros.actions import cheap_ros_goal_names
 
 SWITCH_INTERVAL_S = 0.0005
@@ -30,8 +31,13 @@ SLICE_S = 1e-4
 NICENESS = -10
 """Precedence over ordinary processes, such as a model server: a stop must not wait for a busy computer."""
 
+REALTIME_WATCH_S = 2.0
+"""How long threads of a stop may keep a processor to themselves, as a robot's ``stop`` that never pauses does."""
+
 TRANSPORT_THREADS = "dds."
 """The names of the middleware's threads begin so."""
+
+log = logging.getLogger(__name__)
 
 _stop_threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 _active = threading.Event()
@@ -53,6 +59,8 @@ def realtime_ros_process() -> Iterator[None]:
 
     Threads take turns more often, and the garbage collector skips the objects that exist already. A full collection
     over the imports and nodes of 30 robots takes 50 ms and more. Slices and priority stay after the exit.
+
+    A thread of a stop that computes for ``REALTIME_WATCH_S`` without a pause loses its precedence, and the log says so.
     """
     before = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -63,12 +71,29 @@ def realtime_ros_process() -> Iterator[None]:
     raise_ros_stop_threads()
     gc.collect()
     gc.freeze()
+    end = threading.Event()
+    watch = threading.Thread(target=_watch_ros_realtime, args=(end,), name="realtime-watch", daemon=True)
+    watch.start()
     try:
         yield
     finally:
+        end.set()
+        watch.join()
         _active.clear()
         gc.unfreeze()
         sys.setswitchinterval(before)
+
+
+def _watch_ros_realtime(end: threading.Event) -> None:
+    watch = CoreRealtimeWatch()
+    while not end.wait(REALTIME_WATCH_S):
+        thread = watch.check()
+        if thread is not None:
+            names = {item.native_id: item.name for item in threading.enumerate()}
+            log.error(
+                "thread %s computes without a pause at real-time priority; it has the ordinary one now",
+                names.get(thread, thread),
+            )
 
 
 def shorten_ros_time_slices() -> int:
