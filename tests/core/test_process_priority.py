@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -48,3 +49,34 @@ def test_threads_that_may_not_run_first_or_have_a_policy_stay_as_they_are(
     monkeypatch.setattr(os, "sched_getscheduler", policies.__getitem__)
     assert priority.raise_core_realtime([1, 2, 3]) == 1
     assert changed == [1]
+
+
+@pytest.mark.parametrize(
+    ("own_priority", "used_s", "demoted"),
+    [(1, {1: 1.0, 2: 0.7}, 1), (1, {1: 0.7, 2: 0.8}, None), (20, {1: 2.0, 2: 0.0}, None)],
+)
+def test_the_busiest_of_raised_threads_that_keep_a_processor_becomes_ordinary(
+    own_priority: int, used_s: dict[int, float], demoted: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed: list[tuple[int, int]] = []
+    clock_s = 100.0
+    computed_s = {1: 5.0, 2: 7.0, 3: 9.0}
+    monkeypatch.setattr(os, "listdir", lambda folder: map(str, computed_s))
+    monkeypatch.setattr(
+        os, "sched_getscheduler", lambda thread: os.SCHED_OTHER if thread == 3 else os.SCHED_RR
+    )
+    monkeypatch.setattr(os, "sched_getparam", lambda thread: os.sched_param(own_priority))
+    monkeypatch.setattr(
+        os, "sched_setscheduler", lambda thread, policy, param: changed.append((thread, policy))
+    )
+    monkeypatch.setattr(time, "monotonic", lambda: clock_s)
+    # Linux numbers a thread's clock so.
+    monkeypatch.setattr(time, "clock_gettime", lambda clock: computed_s[~(clock >> 3)])
+    watch = priority.CoreRealtimeWatch()
+    assert watch.check() is None
+    clock_s += 2.0
+    for thread, seconds in used_s.items():
+        computed_s[thread] += seconds
+    computed_s[3] += 2.0
+    assert watch.check() == demoted
+    assert changed == ([(demoted, os.SCHED_OTHER)] if demoted else [])

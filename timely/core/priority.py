@@ -9,6 +9,9 @@ from pathlib import Path
 
 AUTOGROUP = Path("/proc/self/autogroup")
 
+REALTIME_PRIORITY = 1
+"""The lowest, so that what an operator starts as a real-time program (`chrt`) comes first and is told apart."""
+
 MOST_REALTIME_SHARE = 0.8
 """Of a processor. Linux itself leaves 0.95 to real-time threads."""
 
@@ -46,15 +49,15 @@ def raise_core_realtime(threads: Iterable[int]) -> int:
     for thread in threads if platform.system() == "Linux" else ():
         with contextlib.suppress(OSError):
             if os.sched_getscheduler(thread) == os.SCHED_OTHER:
-                os.sched_setscheduler(thread, os.SCHED_RR, os.sched_param(1))
+                os.sched_setscheduler(thread, os.SCHED_RR, os.sched_param(REALTIME_PRIORITY))
                 raises += 1
     return raises
 
 
 class CoreRealtimeWatch:
-    """Makes a real-time thread of this process an ordinary one again when it computes without a pause.
+    """Makes a raised thread of this process an ordinary one again when it computes without a pause.
 
-    Linux leaves all ordinary threads 5% of a processor beside such a thread, so one for each processor stops a computer.
+    Linux leaves ordinary threads 5% of a processor beside such a thread. One for each processor stops a computer.
     """
 
     def __init__(self) -> None:
@@ -83,11 +86,14 @@ class CoreRealtimeWatch:
 
 
 def _realtime_computed_s() -> dict[int, float]:
-    """Processor time of this process's threads of a real-time policy, seconds, by their ids."""
+    """Processor time of the raised threads of this process, seconds, by their ids."""
     computed_s = {}
     for thread in map(int, os.listdir("/proc/self/task")):
         with contextlib.suppress(OSError):
-            if os.sched_getscheduler(thread) in (os.SCHED_RR, os.SCHED_FIFO):
+            if (os.sched_getscheduler(thread), os.sched_getparam(thread).sched_priority) == (
+                os.SCHED_RR,
+                REALTIME_PRIORITY,
+            ):
                 # The number of a thread's own clock, as `pthread_getcpuclockid` makes it.
                 computed_s[thread] = time.clock_gettime(~thread << 3 | 6)
     return computed_s
