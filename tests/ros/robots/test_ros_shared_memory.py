@@ -62,36 +62,73 @@ def test_where_there_is_no_shared_memory_there_is_nothing_to_do(tmp_path: Path) 
     assert clean_ros_shared_memory(tmp_path / "none") == []
 
 
+def test_a_port_whose_reader_ended_in_good_order_stays(tmp_path: Path) -> None:
+    """Its lock file is gone, and others may write to it."""
+    files = {PORT, f"sem.{PORT}_mutex"}
+    for name in files:
+        (tmp_path / name).write_bytes(b"x")
+    assert clean_ros_shared_memory(tmp_path) == []
+    assert {path.name for path in tmp_path.iterdir()} == files
+
+
+PROGRAM = """
+import sys, time
+import rclpy
+from std_msgs.msg import Empty
+from timely_robots.ros.spinner import RosSpinner, isolated_ros_context
+
+context = isolated_ros_context()
+node = rclpy.create_node("x", context=context)
+node.create_subscription(Empty, "a", print, 1)
+publisher = node.create_publisher(Empty, "a", 1)
+spinner = RosSpinner(context, [node]).start()
+while publisher.get_subscription_count() < 2:
+    time.sleep(0.001)
+print("up", flush=True)
+sys.stdin.read()
+spinner.close()
+"""
+
+
 @pytest.mark.ros
 @pytest.mark.timeout(60)
-def test_of_a_killed_program_nothing_stays_and_a_living_one_keeps_all(domain_id: int) -> None:
-    """With the real middleware: its files, its locks."""
-    code = "import rclpy, time; rclpy.init(); node = rclpy.create_node('x'); print('up', flush=True); time.sleep(50)"
+def test_what_a_killed_program_locked_goes_and_a_living_one_keeps_all(domain_id: int) -> None:
+    """With the real middleware: its files, its locks. The living one keeps also ports of one that has ended."""
     environment = {
         **os.environ,
         "ROS_DOMAIN_ID": str(domain_id),
         "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST",
     }
     del environment["FASTDDS_DEFAULT_PROFILES_FILE"]  # the other tests do without shared memory
-    before = {path.name for path in shared_memory.FOLDER.iterdir()}
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment
-    ) as program:
+    before = names_there()
+    command, pipe = [sys.executable, "-c", PROGRAM], subprocess.PIPE
+    with (
+        subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environment) as program,
+        subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environment) as other,
+    ):
         try:
-            assert program.stdout is not None
-            assert program.stdout.readline() == "up\n"
-            made = {path.name for path in shared_memory.FOLDER.iterdir()} - before
-            mine = {
-                name for name in made if (shared_memory.FOLDER / name).exists() and held_by(program.pid, name)
-            }
+            for each in (program, other):
+                assert each.stdout is not None
+                assert each.stdout.readline() == b"up\n"
+            others = {name for name in names_there() - before if held_by(other.pid, name)}
+            other.communicate(timeout=10.0)
+            mine = {name for name in names_there() - before if held_by(program.pid, name)}
             assert mine, "it uses no shared memory: then all this is not needed"
+            assert any("port" in name for name in mine & others), "it writes to no port of the other"
             assert mine.isdisjoint(clean_ros_shared_memory())
-            assert all((shared_memory.FOLDER / name).exists() for name in mine)
+            assert mine <= names_there()
         finally:
+            other.kill()
             program.send_signal(signal.SIGKILL)
             program.wait(10.0)
+    locked = {name for name in mine if mine & {f"{name}_el", f"{name}_sl"}}
     clean_ros_shared_memory()
-    assert not [name for name in mine if (shared_memory.FOLDER / name).exists()]
+    assert locked
+    assert locked.isdisjoint(names_there())
+
+
+def names_there() -> set[str]:
+    return {path.name for path in shared_memory.FOLDER.iterdir()}
 
 
 def held_by(pid: int, name: str) -> bool:

@@ -2,7 +2,11 @@
 
 Fast DDS talks through files in /dev/shm. A program that ends deletes its own. The files of a program that is killed
 stay, unless another program spoke to it. A file in use is locked (``_el``, ``_sl`` beside it), and the lock goes with
-its process. So a file that can be locked is not in use. The vendor's ``fastdds shm clean`` does the same.
+its process. So a file that can be locked is not in use.
+
+A port without a lock file stays. Its reader ended in good order, and living programs may still write to it. The next
+reader takes the same file; in a new one it would never get their messages. The vendor's ``fastdds shm clean`` does the
+same.
 """
 
 import contextlib
@@ -21,7 +25,7 @@ YOUNG_S = 30.0
 
 
 def clean_ros_shared_memory(folder: Path = FOLDER) -> list[str]:
-    """Delete this user's files that no living program uses; returns their names. Does nothing where there are none."""
+    """Delete this user's files that killed programs left; returns their names. Does nothing where there are none."""
     try:
         names = {entry.name for entry in os.scandir(folder) if entry.is_file(follow_symlinks=False)}
     except OSError:
@@ -37,15 +41,17 @@ def clean_ros_shared_memory(folder: Path = FOLDER) -> list[str]:
 def _drop_ros_shared_memory(folder: Path, owner: str, names: set[str]) -> list[str]:
     files = [owner, *(owner + lock for lock in LOCKS), f"sem.{owner}_mutex"]
     present = [name for name in files if name in names]
+    lock_files = [owner + lock for lock in LOCKS if owner + lock in names]
+    if not lock_files:
+        return []
     file_names: list[str] = []
     with contextlib.ExitStack() as locks:
         try:
             stats = [(folder / name).stat() for name in present]
             if any(one.st_uid != os.getuid() or time.time() - one.st_ctime < YOUNG_S for one in stats):
                 return []
-            for lock in LOCKS:
-                if owner + lock in names:
-                    locks.enter_context(_lock_ros_shared_memory(folder / (owner + lock)))
+            for lock_file in lock_files:
+                locks.enter_context(_lock_ros_shared_memory(folder / lock_file))
         except OSError:
             return []  # another program uses it, or has just removed it
         for name in present:
