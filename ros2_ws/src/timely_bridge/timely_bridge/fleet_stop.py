@@ -25,6 +25,7 @@ from timely_robots.driver_store import new_driver_stop_id
 from timely_robots.operators import RobotOperators
 from timely_robots.ros.rclpy_utils import LATCHED_QOS, create_ros_helper_node, steady_ros_clock
 from timely_robots.ros.realtime import mark_ros_stop_thread
+from timely_robots.ros.services import create_ros_service
 from timely_robots.ros.spinner import RosSpinner
 
 from timely.core.errors import NotAllowed
@@ -131,11 +132,12 @@ class BridgeFleetStop:
         namespace, _, name = bridge.rpartition("/")
         namespace = namespace or "/"
         self._node = create_ros_helper_node(f"{name}_stop", namespace, context)
-        self._node.create_service(Trigger, f"{bridge}/stop", self._on_stop, callback_group=group)
-        self._node.create_service(ResetStop, f"{bridge}/reset", self._on_reset, callback_group=group)
-        self._node.create_service(
-            StopFleet, f"{bridge}/stop_fleet", self._on_stop_fleet, callback_group=group
-        )
+        for kind, service, answer in (
+            (Trigger, "stop", self._on_stop),
+            (ResetStop, "reset", self._on_reset),
+            (StopFleet, "stop_fleet", self._on_stop_fleet),
+        ):
+            create_ros_service(self._node, kind, f"{bridge}/{service}", answer, callback_group=group)
         self._drivers = create_ros_helper_node(f"{name}_stop_drivers", namespace, context)
         self._drivers.create_timer(REPEAT_S, self._repeat, clock=steady_ros_clock())
         self._spinner = RosSpinner(context, [self._drivers], name="stopped drivers", owns_context=False)

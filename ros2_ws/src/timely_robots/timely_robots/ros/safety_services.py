@@ -27,6 +27,7 @@ from timely_robots.robot import Robot
 from timely_robots.robot_names import robot_name_of
 from timely_robots.ros.rclpy_utils import SENSOR_QOS, create_ros_helper_node
 from timely_robots.ros.realtime import mark_ros_stop_thread
+from timely_robots.ros.services import create_ros_service
 from timely_robots.ros.spinner import RosSpinner
 from timely_robots.safety import SafetyGuard
 from timely_robots.segments import MotionError, SegmentResult
@@ -80,7 +81,7 @@ class RosSafetyServices:
         self._stopper = RobotHalter(self.stop)
         node.create_subscription(LeaseMessage, "lease", self._on_lease, 10)
         node.create_subscription(Float32, "proximity", self._on_proximity, SENSOR_QOS)
-        node.create_service(ConfirmSkill, "~/confirm", self._on_confirm)
+        create_ros_service(node, ConfirmSkill, "~/confirm", self._on_confirm)
         name, namespace = node.get_name(), node.get_namespace()
         self._spinners = []
         for service, kind, answer in (
@@ -89,7 +90,7 @@ class RosSafetyServices:
             ("acquire_lease", AcquireLease, self._on_acquire_lease),
         ):
             helper = create_ros_helper_node(f"{name}_{service}", namespace, node.context)
-            helper.create_service(kind, f"{name}/{service}", answer)
+            create_ros_service(helper, kind, f"{name}/{service}", answer)
             spinner = RosSpinner(node.context, [helper], name=f"{namespace} {service}", owns_context=False)
             # The reset, too: with less precedence it would begin after a stop that came later.
             mark_ros_stop_thread(spinner.start().thread)
