@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
@@ -16,7 +17,7 @@ from guarded import TOKENS, Guarded
 
 from timely.cli import serve
 from timely.client import StopOrder, TimelyClient
-from timely.core.errors import Conflict, NotAllowed
+from timely.core.errors import Conflict, NotAllowed, Overloaded
 from timely.core.files import STATE_DIR_VARIABLE
 from timely.engines.scripted import ScriptedEngine
 from timely.server.tasks import fleet_stop, robot_roster, stop_file, stop_followers, stop_service
@@ -468,18 +469,24 @@ def test_a_late_acknowledgement_of_a_bridge_with_an_operators_token_is_of_its_st
         orders.close()
 
 
-def test_more_robots_than_the_roster_holds_are_no_success(
-    served: Fleet, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("full", [robot_roster, fleet_stop])
+def test_more_robots_than_a_stop_holds_are_no_success(
+    guarded: Guarded, monkeypatch: pytest.MonkeyPatch, full: ModuleType
 ) -> None:
-    monkeypatch.setattr(robot_roster, "MAX_ROBOTS", 1)
-    with client(served) as timely, client(served) as bridge:
-        follow(bridge, "drone-1")
-        orders = bridge.stop_orders(["drone-2"])
-        next(orders)
-        monkeypatch.setattr(fleet_stop, "MAX_ROBOTS", 1)
+    monkeypatch.setattr(full, "MAX_ROBOTS", 1)
+    with (
+        TimelyClient(guarded.fleet.url, token=TOKENS["drones"]) as bridge,
+        TimelyClient(guarded.fleet.url, token=TOKENS["ops"]) as timely,
+    ):
+        follow(bridge, "drone-1", "drone-2")
         answer = timely.stop_fleet(deadline_s=0.0)
-        assert (len(answer["robots"]), answer["incomplete"], answer["success"]) == (1, True, False)
-        orders.close()
+        (agent,) = answer["robots"]
+        timely.acknowledge_stop(answer["stop_id"], agent, "at_rest")
+        state = timely.stop_state()
+        assert (len(state["robots"]), state["incomplete"], state["success"]) == (1, True, False)
+        if full is fleet_stop:
+            with pytest.raises(Overloaded):
+                timely.acknowledge_stop(answer["stop_id"], "drone-3", "at_rest")
 
 
 def test_a_file_of_robots_that_cannot_be_read_makes_no_stop_a_success(tmp_path: Path) -> None:

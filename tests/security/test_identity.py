@@ -22,6 +22,7 @@ from timely.core.errors import InvalidInput, NotAllowed
 from timely.server.access import sessions
 from timely.server.access.principals import (
     LOCAL_PAGE,
+    MAX_FILE_BYTES,
     PrincipalRegistry,
     new_principal_entry,
     principal_token_digest,
@@ -260,6 +261,16 @@ def test_claims_are_reduced_to_the_limits_of_the_role(guarded: Guarded) -> None:
             assert (request.urgency, request.priority, request.app) == (urgency, priority, app)
 
 
+@pytest.mark.parametrize("first", ["viewer", "program"])
+def test_of_several_roles_the_one_with_the_widest_limits_counts(guarded: Guarded, first: str) -> None:
+    write_principals(
+        guarded.path, [{"name": "planner", "roles": [first, "viewer", "program"], "agents": ["*"]}]
+    )
+    guarded.fleet.run_for(1.5)
+    request = guarded.fleet.service.tasks.get(submitted(guarded, "planner", **HIGH_CLAIMS)).request
+    assert (request.tuf.beta, request.tuf.alpha, request.urgency) == (1.0, -2.0, 1)
+
+
 def test_tokens_are_rotated_without_a_restart(guarded: Guarded, caplog: pytest.LogCaptureFixture) -> None:
     with guarded.as_("ops") as http:
         assert http.get("/v1/status").status_code == 200
@@ -315,6 +326,21 @@ def test_a_limit_that_limits_nothing_is_named(tmp_path: Path, field: str, value:
     path, (part, name) = tmp_path / "principals.yaml", field.split(".")
     write_principals(path, [{"name": "drones", "roles": ["robot"], part: {name: value}}])
     with pytest.raises(InvalidInput, match=rf"principals\.yaml:\d+, drones\.{part}\.{name}: "):
+        PrincipalRegistry(path, None, ManualClock(0.0))
+
+
+def test_a_large_file_of_principals_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "principals.yaml"
+    write_principals(path, [{"name": "ops", "roles": ["operator"]}])
+    path.write_text(path.read_text() + "#" * MAX_FILE_BYTES)
+    with pytest.raises(InvalidInput, match="at most 1 MiB"):
+        PrincipalRegistry(path, None, ManualClock(0.0))
+
+
+def test_a_token_of_two_principals_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "principals.yaml"
+    write_principals(path, [{"name": "ops", "roles": ["operator"]}, {"name": "ops", "roles": ["viewer"]}])
+    with pytest.raises(InvalidInput, match="ops shares a token with another entry"):
         PrincipalRegistry(path, None, ManualClock(0.0))
 
 
@@ -512,5 +538,6 @@ def test_a_session_ends_after_its_lifetime() -> None:
 def test_pages_of_this_machine_do_not_end_each_others_sessions() -> None:
     """They have no token, so they are not counted as those of one principal."""
     open_sessions = sessions.PrincipalSessions(None, ManualClock(100.0))
-    cookies = [open_sessions.create(None) for _ in range(2 * sessions.MAX_TOKEN_SESSIONS)]
-    assert all(open_sessions.find(cookie) is LOCAL_PAGE for cookie in cookies)
+    cookies = [open_sessions.create(None) for _ in range(sessions.MAX_SESSIONS + 1)]
+    are_open = [open_sessions.find(cookie) is LOCAL_PAGE for cookie in cookies]
+    assert are_open == [False] + sessions.MAX_SESSIONS * [True]

@@ -10,27 +10,34 @@ from typing import Any
 
 import httpx
 import pytest
-from fleet import OWNER, Reader, body, fleet
+from fleet import OWNER, PLANS, Reader, body, fleet
 from guarded import Guarded, write_principals
 from manual_clock import ManualClock
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from timely.core.errors import RateLimited, TooLarge
+from timely.engines.scripts import Script, ScriptedSegment
 from timely.server.access.principals import Principal, PrincipalLimits, PrincipalRegistry
 from timely.server.access.usage import ACTIVE_S, PrincipalUsage, TokenBucket
 from timely.server.tasks.task_table import HeldPlace
 
 
 @contextmanager
-def limited(folder: Path, places: int = 512, state: Path | None = None, **limits: Any) -> Iterator[Guarded]:
+def limited(
+    folder: Path,
+    places: int = 512,
+    state: Path | None = None,
+    plans: dict[str, Script] | None = None,
+    **limits: Any,
+) -> Iterator[Guarded]:
     """A server with so many places whose principal `drones` has these limits, and `arms` none."""
     path = folder / "principals.yaml"
     drones = {"name": "drones", "roles": ["robot"], "agents": ["drone-*"], "limits": limits}
     write_principals(path, [drones, {"name": "arms", "roles": ["robot"], "agents": ["drone-1"]}])
     clock = ManualClock(100.0)
     registry = PrincipalRegistry(path, None, clock)
-    with fleet(clock=clock, registry=registry, max_live_tasks=places, state_dir=state) as running:
+    with fleet(plans, clock=clock, registry=registry, max_live_tasks=places, state_dir=state) as running:
         yield Guarded(running, path)
 
 
@@ -186,14 +193,18 @@ def test_a_plan_ends_after_the_longest_life_of_its_principal(tmp_path: Path) -> 
 @pytest.mark.parametrize("reported", [False, True])
 def test_a_plan_waits_for_a_value_as_long_as_its_principal_may(tmp_path: Path, reported: bool) -> None:
     value = {"segment": 0, "kind": "value", "value": "true"}
-    with limited(tmp_path, value_wait_s=3.0) as server, server.as_("drones", **OWNER) as drones:
-        with drones.stream("POST", "/v1/tasks", json=body("ask", id="ask")) as response:
+    plans = {"ask": [PLANS["ask"][0], ScriptedSegment("mu(50);", 2.0, 500)]}
+    with (
+        limited(tmp_path, plans=plans, value_wait_s=3.0) as server,
+        server.as_("drones", **OWNER) as drones,
+    ):
+        with drones.stream("POST", "/v1/tasks", json=body("ask", id="ask", max_tokens=600)) as response:
             reader = Reader(response)
             server.fleet.run_for(3.0)
             assert [reader.next()[1] for _ in range(2)] == ["accepted", "segment"]
             if reported:
                 assert drones.post("/v1/tasks/ask/reports", json=value).status_code == 200
-            server.fleet.run_for(1.0)
+            server.fleet.run_for(6.0 if reported else 1.0)
             name, data = reader.rest()[-1][1:]
         assert (name, data.get("code")) == (("result", None) if reported else ("error", "expired"))
 

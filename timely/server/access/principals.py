@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
@@ -160,7 +161,8 @@ class _PrincipalEntry(BaseModel, extra="forbid"):
         agents = self.agents
         if agents is None:
             agents = ["*"] if "operator" in roles else [self.name]
-        claims = self.claims or max((CLAIMS[role] for role in self.roles), key=lambda limit: limit.max_beta)
+        widest = max((CLAIMS[role] for role in self.roles), key=attrgetter("max_beta", "max_slope"))
+        claims = self.claims or widest
         return Principal(
             self.name, roles, tuple(agents), claims, self.limits, overrides_tokens="operator" in roles
         )
