@@ -358,6 +358,17 @@ def test_an_unsafe_segment_is_never_sent(served: Fleet, task: str) -> None:
     assert len(view["segments"]) == len(segments)
 
 
+def test_the_events_of_a_plan_are_bounded_and_its_end_tells_what_was_sent(served: Fleet) -> None:
+    """An engine that closes more segments than the plan may have tokens."""
+    request = body("long", max_tokens=1)
+    with served.http.stream("POST", "/v1/tasks", json=request) as stream:
+        served.run_for(30.0)
+        _, *segments, (number, name, data) = Reader(stream).rest()
+    assert (number, name, data["code"]) == (10, "error", "engine_failed")
+    assert data["plan"] == "".join(segment["text"] for _, _, segment in segments)
+    assert data["segments"] == len(segments) == 8
+
+
 def test_a_task_ends_at_its_own_deadline(served: Fleet) -> None:
     with served.http.stream("POST", "/v1/tasks", json=body("ask", deadline_s=4.0)) as response:
         reader = Reader(response)

@@ -9,8 +9,10 @@ import asyncio
 import json
 import shutil
 import threading
+from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,7 @@ from killed_server import cut, report, rest, server, texts, whole
 from manual_clock import ManualClock
 
 from timely.core.record_log import read_record_log, record_log_line
+from timely.engines.base import EngineEvent, GenerationDone, GenerationRequest, PastReport, PlanHistory
 from timely.engines.scripted import ScriptedEngine
 from timely.engines.scripts import Script, ScriptedSegment
 from timely.plans.skill_set import SkillSet
@@ -102,6 +105,52 @@ async def test_at_every_record_the_rest_of_the_plan_is_the_same(tmp_path: Path) 
             assert [text_of(event) for event in events] == [text_of(event) for event in whole]
             sent = kinds[:number].count("segment")
             assert events[: 1 + sent] == whole[: 1 + sent]
+
+
+class TokenEngine(ScriptedEngine):
+    """An engine with tokens, which takes the second segment for the last one; keeps its requests."""
+
+    requests: list[GenerationRequest]
+
+    async def generate(self, request: GenerationRequest) -> AsyncGenerator[EngineEvent, None]:
+        self.requests.append(request)
+        async for event in super().generate(request):
+            if isinstance(event, GenerationDone):
+                yield event
+            else:
+                # Of steps and first tokens nothing is kept.
+                known = replace(event, steps=0, first_token_s=None)
+                yield replace(known, pace=1.5, token_ids=(7, event.index), last=event.index == 1)
+
+
+async def test_the_next_engine_gets_all_that_happened_to_a_plan(tmp_path: Path) -> None:
+    histories = list[PlanHistory]()
+    for now in (100.0, 103.0):
+        clock = ManualClock(now)
+        engine = TokenEngine({"ask": PLANS["ask"] + PLANS["long"]}, clock=clock)
+        engine.requests = []
+        settings = ServerSettings(state_dir=tmp_path, grace_s=1000.0)
+        service = TaskService(engine, settings, clock, catalogue())
+        await service.start()
+        if not histories:
+            await service.submit(TaskRequest.model_validate(body("ask", id="one")), LOCAL)
+            await clock.run_for(1.0)
+            await service.report("one", [ReportBody(0, "value", value="True")], LOCAL, TOKEN)
+            await clock.run_for(1.0)
+        histories.append(service.tasks.get("one").history)
+        await clock.run_for(0.0)
+        await service.log.close()  # and no graceful end
+        await service.stop()
+        assert engine.requests[0].history == (histories[1] if now > 100.0 else None)
+    before, after = histories
+    assert len(before.segments) == 2
+    assert (after.arrival_s, after.segments) == (before.arrival_s, before.segments)
+    [(report_before, report_after)] = [
+        (event.report, other.report)
+        for event, other in zip(before.events, after.events, strict=True)
+        if isinstance(event, PastReport) and isinstance(other, PastReport) and event.at_s == other.at_s
+    ]
+    assert report_after.to_dict() == report_before.to_dict()
 
 
 async def test_a_plan_goes_on_while_the_application_is_made(

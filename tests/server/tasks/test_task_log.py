@@ -227,6 +227,39 @@ async def test_an_answer_leaves_when_its_record_is_on_the_disk(
     await service.stop()
 
 
+@pytest.mark.parametrize("waits", [True, False])
+async def test_a_segment_that_a_cancellation_overtakes_on_its_way_to_the_disk_is_not_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waits: bool
+) -> None:
+    clock, goes_on, flush = ManualClock(100.0), threading.Event(), RecordFile.flush
+    settings = ServerSettings(
+        state_dir=tmp_path, flush_segments=True, engine_timeout_s=WAIT_S if waits else 0.01
+    )
+    service = TaskService(ScriptedEngine(PLANS, clock=clock), settings, clock, catalogue())
+    await service.start()
+    task = await service.submit(TaskRequest.model_validate(body("long", id="one")), LOCAL)
+
+    def late(file: RecordFile) -> None:
+        assert goes_on.wait(WAIT_S)
+        flush(file)
+
+    monkeypatch.setattr(RecordFile, "flush", late)
+    await clock.run_for(0.5)
+    assert (len(task.track.segments), len(task.events)) == (1, 1)
+    cancelling = asyncio.create_task(service.cancel("one", LOCAL, TOKEN))
+    await clock.run_for(1.0)
+    async with asyncio.timeout(WAIT_S):
+        await (asyncio.sleep(0) if waits else task.over.wait())
+        goes_on.set()
+        await cancelling
+    events = events_of(b"".join(task.events._events).decode())
+    assert [name for _, name, _ in events] == ["accepted", "result"]
+    result = events[-1][2]
+    assert (result["outcome"], result["segments"], result["plan"]) == ("cancelled", 0, "")
+    assert task.history.segments == []
+    await service.stop()
+
+
 async def test_a_record_that_nothing_waits_for_wakes_no_event_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -305,7 +305,11 @@ class TaskLifecycle:
         await self._send(task, segment, data)
 
     async def _send(self, task: Task, segment: Segment, data: dict[str, Any]) -> None:
-        task.events.append("segment", data)
+        try:
+            task.events.append("segment", data)
+        except EngineFailed:
+            task.withdraw(segment)
+            raise
         self._limit_value_wait(task)
         try:
             await asyncio.sleep(0)
