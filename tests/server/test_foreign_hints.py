@@ -32,6 +32,8 @@ OBJECTIVES = {"critical": 10, "batch": -5}
         ({"x-gateway-inference-objective": "critical"}, {}, {"priority": -10.0}),
         ({"x-llm-d-inference-objective": "batch"}, {}, {"priority": 5.0}),
         ({"x-gateway-inference-objective": "unlisted"}, {}, {"priority": 0.0}),
+        ({"x-slo-ttft-ms": "0", "x-slo-tpot-ms": "0.001"}, {}, {"tuf": {"ert_s": 0.0}, "pace_s": 1e-6}),
+        ({}, {"nvext": {"agent_hints": {"osl": 1}}}, {"expected_tokens": 1.0}),
         ({"x-gateway-inference-fairness-id": "tenant-1"}, {}, {"app": "tenant-1"}),
         (
             {},
@@ -54,10 +56,15 @@ def test_each_hint_becomes_a_field(
         ({"x-slo-ttft-ms": "soon"}, {}, "x-slo-ttft-ms"),
         ({"x-slo-ttft-ms": "nan"}, {}, "x-slo-ttft-ms"),
         ({"x-slo-ttft-ms": "-1"}, {}, "x-slo-ttft-ms"),
+        ({"x-slo-ttft-ms": "3600001"}, {}, "x-slo-ttft-ms"),
         ({"x-slo-ttft-ms": "1", "x-slo-tpot-ms": "inf"}, {}, "x-slo-tpot-ms"),
         ({"x-slo-tpot-ms": "0"}, {}, "x-slo-tpot-ms"),
+        ({"x-slo-tpot-ms": "60001"}, {}, "x-slo-tpot-ms"),
         ({}, {"nvext": {"agent_hints": {"priority": True}}}, "nvext.agent_hints.priority"),
+        ({}, {"nvext": {"agent_hints": {"priority": 1_000_001}}}, "nvext.agent_hints.priority"),
+        ({}, {"nvext": {"agent_hints": {"priority": -1_000_001}}}, "nvext.agent_hints.priority"),
         ({}, {"nvext": {"agent_hints": {"osl": 0}}}, "nvext.agent_hints.osl"),
+        ({}, {"nvext": {"agent_hints": {"osl": 1_000_001}}}, "nvext.agent_hints.osl"),
     ],
 )
 def test_a_wrong_number_is_named(headers: dict[str, str], body: dict[str, Any], where: str) -> None:

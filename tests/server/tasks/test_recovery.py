@@ -119,8 +119,8 @@ class TokenEngine(ScriptedEngine):
                 yield event
             else:
                 # Of steps and first tokens nothing is kept.
-                known = replace(event, steps=0, first_token_s=None)
-                yield replace(known, pace=1.5, token_ids=(7, event.index), last=event.index == 1)
+                kept = replace(event, steps=0, first_token_s=None)
+                yield replace(kept, pace=1.5, token_ids=(7, event.index), last=event.index == 1)
 
 
 async def test_the_next_engine_gets_all_that_happened_to_a_plan(tmp_path: Path) -> None:
