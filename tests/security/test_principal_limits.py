@@ -193,7 +193,7 @@ def test_a_plan_ends_after_the_longest_life_of_its_principal(tmp_path: Path) -> 
 @pytest.mark.parametrize("reported", [False, True])
 def test_a_plan_waits_for_a_value_as_long_as_its_principal_may(tmp_path: Path, reported: bool) -> None:
     value = {"segment": 0, "kind": "value", "value": "true"}
-    plans = {"ask": [PLANS["ask"][0], ScriptedSegment("mu(50);", 2.0, 500)]}
+    plans: dict[str, Script] = {"ask": [PLANS["ask"][0], ScriptedSegment("mu(50);", 2.0, 500)]}
     with (
         limited(tmp_path, plans=plans, value_wait_s=3.0) as server,
         server.as_("drones", **OWNER) as drones,

@@ -127,7 +127,7 @@ async def test_the_next_engine_gets_all_that_happened_to_a_plan(tmp_path: Path) 
     histories = list[PlanHistory]()
     for now in (100.0, 103.0):
         clock = ManualClock(now)
-        engine = TokenEngine({"ask": PLANS["ask"] + PLANS["long"]}, clock=clock)
+        engine = TokenEngine({"ask": [*PLANS["ask"], *PLANS["long"]]}, clock=clock)
         engine.requests = []
         settings = ServerSettings(state_dir=tmp_path, grace_s=1000.0)
         service = TaskService(engine, settings, clock, catalogue())
