@@ -23,6 +23,7 @@ from timely.server.access import sessions
 from timely.server.access.principals import (
     LOCAL_PAGE,
     MAX_FILE_BYTES,
+    ROLES,
     PrincipalRegistry,
     new_principal_entry,
     principal_token_digest,
@@ -106,6 +107,8 @@ def test_an_address_beyond_loopback_needs_principals_or_insecure() -> None:
         ("drones", "drone-7", 200),
         ("drones", "arm-1", 403),
         ("drones", "", 403),
+        ("arms", "arm-1", 200),
+        ("arms", "crane-2", 200),
         ("planner", "drone-1", 200),
         ("planner", "drone-2", 403),
         ("planner", "", 200),
@@ -139,6 +142,19 @@ def test_a_task_is_steered_with_its_token_or_by_an_operator(
         if status != 200:
             assert http.post(f"/v1/tasks/{task_id}/replan", json={}).status_code == status
         assert http.delete(f"/v1/tasks/{task_id}").status_code == status
+
+
+@pytest.mark.parametrize(
+    ("agent", "name", "status"),
+    [("drone-2", "drones", 200), ("drone-2", "arms", 404), ("", "drones", 404), ("drone-1", "planner", 404),
+     ("drone-2", "watcher", 200)],
+)  # fmt: skip
+def test_a_robot_sees_its_tasks_whoever_requested_them(
+    guarded: Guarded, agent: str, name: str, status: int
+) -> None:
+    task_id = submitted(guarded, "ops", agent=agent)
+    with guarded.as_(name) as http:
+        assert http.get(f"/v1/tasks/{task_id}").status_code == status
 
 
 @pytest.mark.parametrize(("agent", "status"), [("drone-2", 403), ("", 200), ("arm-2", 200)])
@@ -523,6 +539,19 @@ def test_a_key_that_no_client_could_send_is_refused(key: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         PrincipalRegistry(None, key, ManualClock(100.0))
     assert refused.value.where == "api_key"
+
+
+def test_a_key_has_every_role() -> None:
+    clock, headers = ManualClock(100.0), {"Authorization": f"Bearer {TOKENS['ops']}"}
+    registry = PrincipalRegistry(None, TOKENS["ops"], clock)
+    with fleet(registry=registry, clock=clock) as served, httpx.Client(base_url=served.url) as http:
+        served.run_for(1.5)
+        assert http.get("/v1/status").status_code == 401
+        principal = http.get("/v1/status", headers=headers).json()["principal"]
+        assert (principal["name"], set(principal["roles"])) == ("api-key", set(ROLES))
+        with http.stream("POST", "/v1/tasks", json=body(id="one"), headers=headers) as answer:
+            assert Reader(answer).next()[1] == "accepted"
+        assert http.delete("/v1/tasks/one", headers=headers).status_code == 200, "it needs no task's token"
 
 
 def test_a_session_ends_after_its_lifetime() -> None:

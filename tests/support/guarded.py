@@ -19,7 +19,7 @@ TOKENS = {
 }
 PRINCIPALS = [
     {"name": "drones", "roles": ["robot"], "agents": ["drone-*"]},
-    {"name": "arms", "roles": ["robot"], "agents": ["arm-1"]},
+    {"name": "arms", "roles": ["robot"], "agents": ["arm-1", "crane-*"]},
     {"name": "planner", "roles": ["program"], "agents": ["drone-1"]},
     {"name": "ops", "roles": ["operator"]},
     {"name": "arm-ops", "roles": ["operator"], "agents": ["arm-*"]},
