@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from generated_files import write_or_check
+
 SOURCES = Path(__file__).resolve().parent.parent / "ros2_ws" / "src"
 INTERFACES = SOURCES / "timely_interfaces"
 STUBS = SOURCES.parent / "stubs" / "timely_interfaces"
@@ -140,16 +142,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Write the files; with ``--check`` 1 if one is out of date."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a file is out of date")
-    check = parser.parse_args(arguments).check
-    late = [path for path, text in outputs().items() if not path.is_file() or path.read_text() != text]
-    if check:
-        for path in late:
-            sys.stderr.write(f"{path}: out of date; run scripts/generate_ros_stubs.py\n")
-        return 1 if late else 0
-    for path in late:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(outputs()[path])
-    return 0
+    return write_or_check(outputs(), check=parser.parse_args(arguments).check)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from generated_files import write_or_check
+
 CLIENT = Path(__file__).resolve().parent.parent / "timely" / "client"
 MODULES = ("connection", "stream", "stop", "client")
 
@@ -50,18 +52,9 @@ def _ruff(arguments: list[str], source: str) -> str:
 
 def main(arguments: list[str]) -> int:
     """Write the modules, or with ``--check`` compare them with what would be written; 0 if all is well."""
-    result = 0
-    for name in MODULES:
-        target = CLIENT / f"sync_{name}.py"
-        text = synchronous((CLIENT / f"async_{name}.py").read_text())
-        if target.exists() and target.read_text() == text:
-            continue
-        if arguments == ["--check"]:
-            print(f"{target}: out of date; run python scripts/generate_sync_client.py", file=sys.stderr)
-            result = 1
-        else:
-            target.write_text(text)
-    return result
+    sources = {name: (CLIENT / f"async_{name}.py").read_text() for name in MODULES}
+    texts = {CLIENT / f"sync_{name}.py": synchronous(source) for name, source in sources.items()}
+    return write_or_check(texts, check=arguments == ["--check"])
 
 
 if __name__ == "__main__":

@@ -10,6 +10,8 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from generated_files import write_or_check
+
 from lrtrace.compose.tasks import TASKS, WorkloadPlanVariant, WorkloadTask
 from timely.bench.capacity.forced_tokens import FORCED_TOKENS_FILE
 from timely.plans.forced_text import MOST_DRAFTS, forced_plan_text
@@ -109,11 +111,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="compare, write nothing")
     check = parser.parse_args().check
-    text = measure_forced_tokens()
-    if check:
-        return int(text != FORCED_TOKENS_FILE.read_text(encoding="utf-8"))
-    FORCED_TOKENS_FILE.write_text(text, encoding="utf-8")
-    return 0
+    return write_or_check({FORCED_TOKENS_FILE: measure_forced_tokens()}, check=check)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from generated_files import write_or_check
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGE, PICTURE = DOCS / "architecture.md", DOCS / "images" / "rooms.svg"
@@ -169,15 +170,8 @@ def main(arguments: list[str]) -> int:
     page = PAGE.read_text()
     head, _, rest = page.partition(BEGIN)
     _, _, tail = rest.partition(END)
-    outputs = {PAGE: f"{head}{BEGIN}\n{table(rooms)}\n{END}{tail}", PICTURE: picture(rooms)}
-    stale = [path for path, text in outputs.items() if not path.is_file() or path.read_text() != text]
-    if arguments == ["--check"]:
-        for path in stale:
-            print(f"{path} differs from rooms.yaml; run python scripts/write_rooms.py", file=sys.stderr)
-        return 1 if stale else 0
-    for path in stale:
-        path.write_text(outputs[path])
-    return 0
+    texts = {PAGE: f"{head}{BEGIN}\n{table(rooms)}\n{END}{tail}", PICTURE: picture(rooms)}
+    return write_or_check(texts, check=arguments == ["--check"])
 
 
 if __name__ == "__main__":

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from generated_files import write_or_check
+
 ROOT = Path(__file__).parents[1]
 CONFIG = ROOT / "ros2_ws/src/timely_bringup/config"
 DOMAIN = 99
@@ -143,14 +145,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing")
     options = parser.parse_args()
     os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
-    text = write_policy(read_graph(options.fleet))
-    if not options.check:
-        options.output.write_text(text)
-        return 0
-    if not options.output.exists() or options.output.read_text() != text:
-        sys.stderr.write(f"{options.output} is old: run scripts/write_sros2_policy.py\n")
-        return 1
-    return 0
+    return write_or_check({options.output: write_policy(read_graph(options.fleet))}, check=options.check)
 
 
 if __name__ == "__main__":
