@@ -40,7 +40,6 @@ class RecordableRobot(Protocol):
 
     def execute(self, text: str, timeout_s: float) -> RecordedExecution:
         """Execute and wait until the robot is at rest. A failure is an outcome, not an error."""
-        ...
 
     def close(self) -> None: ...
 

@@ -28,7 +28,6 @@ class AsyncClock(Clock, Protocol):
 
     async def sleep(self, seconds: float) -> None:
         """Return once ``seconds`` have passed on this clock; zero or less yields to the loop once."""
-        ...
 
 
 @cache

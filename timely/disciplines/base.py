@@ -24,17 +24,14 @@ class Speed(Protocol):
 
     def step_s(self, sequences: float, prefill_tokens: float, context_tokens: float | None = None) -> float:
         """Predicted time of one step, seconds; without ``context_tokens`` its sequences attend to as many as usual."""
-        ...
 
     @property
     def token_s(self) -> float:
         """Time the most recent tokens took, each, seconds (TimelyLLM section 4.4)."""
-        ...
 
     @property
     def prefill_token_s(self) -> float:
         """Predicted time a prompt token adds to a step, seconds."""
-        ...
 
     def mixing_s(self, context_tokens: float) -> float:
         """What prompts and decoding sequences in one step add to it, beside what each adds, seconds.
@@ -42,7 +39,6 @@ class Speed(Protocol):
         Args:
             context_tokens: sum over the decoding sequences of the tokens they attend to.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,21 +65,17 @@ class Encoder(Protocol):
     @property
     def budget(self) -> int:
         """Most embeddings computed in the step."""
-        ...
 
     @property
     def cache(self) -> int:
         """Embeddings that the encoder cache holds; jobs outside the step lay no claim to it."""
-        ...
 
     @property
     def whole(self) -> bool:
         """Whether a chunk of a prompt must not end inside an input."""
-        ...
 
     def inputs(self, job: Job) -> Iterable[EncoderInput]:
         """The inputs of the job's prompt still to be passed, in order."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,8 +42,6 @@ class DisciplineGroupQueue:
         rank: a group's rank now; smaller first.
     """
 
-    __slots__ = ("_entries", "_entry_number", "_heap", "_lines", "_members", "_rank")
-
     def __init__(self, rank: Callable[[Group], float]) -> None:
         self._rank = rank
         self._heap: list[tuple[float, int, int, Group]] = []

@@ -24,30 +24,6 @@ class StepBuilder:
         worth: whether a new row gains more by their memory than these victims lose; always, unless it is set.
     """
 
-    __slots__ = (
-        "_adapters",
-        "_encoder_budget",
-        "_encoder_cache",
-        "_encoder_keys",
-        "_evicted_rows",
-        "_members",
-        "_more",
-        "_residents",
-        "_victim_rows",
-        "_victims",
-        "budget",
-        "context_tokens",
-        "free",
-        "limits",
-        "may_bar",
-        "plan",
-        "prefill_tokens",
-        "rows",
-        "slots",
-        "table",
-        "worth",
-    )  # fmt: skip
-
     def __init__(
         self, table: JobTable, limits: StepLimits, victims: Callable[[], Iterator[int]] | None = None
     ) -> None:

@@ -284,4 +284,3 @@ class Backend(Protocol):
             InvalidInput: an option it cannot honour, a profile it cannot read.
             EngineFailed: it died.
         """
-        ...

@@ -76,8 +76,6 @@ class EngineRobotPaces:
 
 
 class _EngineRobotPace:
-    __slots__ = ("pace", "skills")
-
     def __init__(self) -> None:
         self.pace = 1.0
         """Over all it does."""

@@ -20,7 +20,6 @@ PREFIX_WEIGHT, QUEUE_WEIGHT, MEMORY_WEIGHT = 3.0, 2.0, 2.0
 class Router(Protocol):
     def choose(self, spec: JobSpec, engines: Sequence[RoutingEngineLoad], now: float) -> int:
         """The place of an engine in ``engines`` for a task that arrives now."""
-        ...
 
 
 class LeastLoss:

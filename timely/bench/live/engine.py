@@ -18,7 +18,6 @@ class LiveBenchEngine(Protocol):
 
     async def run(self, tasks: Sequence[PlannedTask], options: ReplayOptions) -> BackendRun:
         """Replay the tasks; the first call starts the engine."""
-        ...
 
     async def close(self) -> None: ...
 

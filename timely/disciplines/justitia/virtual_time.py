@@ -25,8 +25,6 @@ class FairVirtualTime:
         rate: capacity, units of cost per second.
     """
 
-    __slots__ = ("_finish", "_now", "rate", "value")
-
     def __init__(self, rate: float = 0.0) -> None:
         self.rate = rate
         self._now = 0.0

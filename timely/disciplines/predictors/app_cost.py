@@ -52,7 +52,6 @@ class AppCosts(Protocol):
 
     def predict(self, kind: str, spec: JobSpec) -> float:
         """Cost of all requests of an application of type ``kind`` whose first request is ``spec``; positive."""
-        ...
 
     def learn(self, kind: str, spec: JobSpec, cost: float) -> None: ...
 

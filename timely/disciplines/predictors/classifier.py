@@ -45,14 +45,12 @@ class PredictorClassifier(Protocol):
     @property
     def name(self) -> str:
         """Identifies the model in records."""
-        ...
 
     @property
     def classes(self) -> int: ...
 
     def probabilities(self, texts: Sequence[str]) -> Floats:
         """Shape ``(len(texts), classes)``; rows sum to one."""
-        ...
 
 
 class TextClassifier:

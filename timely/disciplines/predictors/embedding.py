@@ -46,7 +46,6 @@ class Embedder(Protocol):
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """Unit rows, shape ``(len(texts), dim)``; a text without any word is a zero row."""
-        ...
 
 
 _WORD = np.zeros(256, dtype=np.bool_)

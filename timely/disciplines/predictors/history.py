@@ -70,11 +70,9 @@ class LengthPredictor(Protocol):
 
     def predict(self, spec: JobSpec) -> LengthPrediction:
         """The belief about a request that has just arrived."""
-        ...
 
     def learn(self, spec: JobSpec, prediction: LengthPrediction, output_tokens: int) -> None:
         """A request ended after ``output_tokens``."""
-        ...
 
 
 def predictor_length_prior(spec: JobSpec) -> LengthPrediction:

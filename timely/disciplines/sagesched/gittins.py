@@ -23,8 +23,6 @@ class CostDistribution:
         ValueError: no values, a weight is negative or all are zero, or something is not finite.
     """
 
-    __slots__ = ("_moments", "_tail", "costs", "probabilities")
-
     def __init__(self, costs: ArrayLike, weights: ArrayLike | None = None) -> None:
         raw: Floats = np.asarray(costs, dtype=np.float64).ravel()
         mass: Floats = np.ones_like(raw) if weights is None else np.asarray(weights, dtype=np.float64).ravel()

@@ -19,8 +19,6 @@ class SemanticScheduleHeap:
     are dropped from the heap when they come up, or all at once when they are the larger part of it.
     """
 
-    __slots__ = ("_buffer", "_heap", "_live")
-
     def __init__(self) -> None:
         self._heap: list[Entry] = []
         self._live: dict[JobId, Entry] = {}

@@ -26,11 +26,6 @@ class TardinessDelayCost:
         price: utility that a second of delay costs at other times. A candidate that is left out causes it later.
     """
 
-    __slots__ = (
-        "_early_share", "_early_weight", "_early_work", "_in_bulk", "_late", "_late_work", "_timely", "late_weight",
-        "price", "wait_share",
-    )  # fmt: skip
-
     def __init__(self, early_share: float) -> None:
         self._early_share = early_share
         self._timely: list[tuple[float, float, float, bool]] = []

@@ -21,17 +21,6 @@ class TardinessPromises:
     one that comes too late anyway: several would be late for its sake.
     """
 
-    __slots__ = (
-        "_deadlines_s",
-        "_dues_s",
-        "_errors_s",
-        "_latest_s",
-        "_member_s",
-        "_rows",
-        "_table",
-        "_weights",
-    )
-
     def __init__(self, builder: StepBuilder, numbers: TardinessJobNumbers) -> None:
         table, rows, now = builder.table, numbers.rows, builder.limits.now
         is_promised = table.promised[rows]

@@ -76,27 +76,6 @@ class TardinessStep:
     HEEDED_WEIGHT: ClassVar[float] = -NORMAL.alpha
     """Ordinary requests wait for members that lose more utility per second than this, which is what they lose."""
 
-    __slots__ = (
-        "_all",
-        "_builder",
-        "_closed_from",
-        "_cuts",
-        "_decoding",
-        "_decoding_place",
-        "_delay_s",
-        "_has_ordinary",
-        "_heeded_cost",
-        "_is_shared",
-        "_longest_tokens",
-        "_members_to_heed",
-        "_numbers",
-        "_parked_slack_s",
-        "_promises",
-        "_refusals",
-        "_rules",
-        "limited_by",
-    )  # fmt: skip
-
     PROTECTS_ORDINARY: ClassVar[bool] = True
     """Ordinary members count when others join."""
 

@@ -24,8 +24,6 @@ class TimelyDelayCost(TardinessDelayCost):
         in_time_s: being late at all counts as so many seconds of lateness.
     """
 
-    __slots__ = ("_in_time_s",)
-
     def __init__(self, early_share: float, in_time_s: float) -> None:
         super().__init__(early_share)
         self._in_time_s = in_time_s
@@ -45,8 +43,6 @@ class TimelyStep(TardinessStep):
         price: utility that a second of delay costs in other steps, for a job with a deadline.
         decode_price: the same for a parked generation, or for a request without a deadline that decodes.
     """
-
-    __slots__ = ("_apps", "_context_s", "_decode_price", "_delayed_members")
 
     HEEDED_WEIGHT: ClassVar[float] = 0.0
     PROTECTS_ORDINARY: ClassVar[bool] = False

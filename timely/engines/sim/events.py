@@ -14,8 +14,6 @@ STEP_END, REPORT, ARRIVAL, WAKE = range(4)
 class SimAgenda:
     """A heap of events; the sequence number makes the order total, so that a run has no hidden choices."""
 
-    __slots__ = ("_heap", "_sequence", "event_count")
-
     def __init__(self) -> None:
         self.event_count = 0
         """Events so far."""

@@ -18,8 +18,6 @@ PrefixPath = Sequence[tuple[Hashable, int]]
 class SimPrefix:
     """A shared part of prompts: how many of its blocks are stored, and how deep resident jobs reach into it."""
 
-    __slots__ = ("__weakref__", "_depths", "begin", "blocks", "deepest", "second")
-
     def __init__(self, begin: int) -> None:
         self.begin = begin
         """Blocks of the parts before it."""
@@ -69,8 +67,6 @@ class SimPrefix:
 class SimLeftover:
     """Complete blocks that a job left: evicted, it may find them again."""
 
-    __slots__ = ("blocks",)
-
     def __init__(self, blocks: int) -> None:
         self.blocks = blocks
         """Those that are not reused yet."""
@@ -78,10 +74,6 @@ class SimLeftover:
 
 class SimHolding:
     """The blocks of one job: ``shared_blocks`` from its prefix, ``private`` its own."""
-
-    __slots__ = (
-        "_spans", "holder", "leftover", "leftover_begin", "path", "prefix_blocks", "private", "shared_blocks",
-    )  # fmt: skip
 
     def __init__(self, path: tuple[SimPrefix, ...], prefix_blocks: int) -> None:
         self.path = path
@@ -124,17 +116,6 @@ class SimHolding:
 
 class SimBlockPool:
     """All KV blocks of the engine."""
-
-    __slots__ = (
-        "_idle",
-        "_idle_blocks",
-        "_kept_parts",
-        "_parts",
-        "_reused",
-        "_unused_blocks",
-        "block_tokens",
-        "capacity",
-    )
 
     def __init__(self, capacity: int, block_tokens: int) -> None:
         self.capacity = capacity

@@ -14,11 +14,6 @@ from timely.engines.step_time.profile import StepTimeProfile
 class SimTask:
     """A task in the engine: what the job table does not hold."""
 
-    __slots__ = (
-        "boundary", "computed_tokens", "gap_end", "holding", "index", "job", "limit", "loaded_tokens", "output",
-        "pending", "record", "run", "saved_from", "swapped_tokens", "target", "task",
-    )  # fmt: skip
-
     def __init__(self, task: PlannedTask, job: Job, record: JobRecord, holding: SimHolding) -> None:
         self.task = task
         self.job = job

@@ -153,11 +153,6 @@ class StepTimeProfile(_Part):
 class StepTime:
     """The time of a step under a profile, in plain Python floats: this runs once per simulated step."""
 
-    __slots__ = (
-        "_base", "_context", "_mixed_base", "_mixed_context", "_prefill", "_prefill_sq", "_sequence",
-        "_sequences", "_tokens",
-    )  # fmt: skip
-
     def __init__(self, terms: StepTerms) -> None:
         self._base = terms.base
         self._sequence = terms.per_sequence

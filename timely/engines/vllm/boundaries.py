@@ -39,12 +39,10 @@ class VllmBoundaryFinder(Protocol):
         Args:
             truncated: the generation ended before the plan did.
         """
-        ...
 
     @property
     def tail(self) -> str:
         """Text after the last boundary that is not an executable segment (valid after ``finish``)."""
-        ...
 
 
 class VllmTextBoundaries:

@@ -74,8 +74,6 @@ class Segmenter:
     ``;`` and the rest of a prose text are segments too. Then call ``finish``.
     """
 
-    __slots__ = ("_parts", "_scanner", "position")
-
     def __init__(self, skill_set: SkillSet) -> None:
         self._scanner: _PlanScanner
         if skill_set.language == "text":

@@ -86,45 +86,36 @@ class BridgeDriver(Protocol):
     @property
     def alive(self) -> bool:
         """It takes segments of this bridge: its state was received lately, and its lease is held."""
-        ...
 
     @property
     def refusal(self) -> BridgeTaskError | None:
         """Why the driver does not let this bridge move the robot; None if it does."""
-        ...
 
     @property
     def holding(self) -> str:
         """The object in the robot's gripper; empty if there is none, or if it is unknown."""
-        ...
 
     @property
     def session(self) -> int:
         """Differs for each start of the driver; 0 if it is unknown."""
-        ...
 
     @property
     def stopped(self) -> bool: ...
 
     async def ready(self, timeout_s: float) -> bool:
         """Wait until segments can be sent; False when that takes longer than ``timeout_s``."""
-        ...
 
     async def forward(self, segments: AsyncIterable[Segment], admit: Admit) -> None:
         """Send every segment of a plan as it comes, once it is admitted; raises what ``segments`` or ``admit`` raise.
 
         One loop reads and sends, so no segment waits for a later one.
         """
-        ...
 
     def awaits_operator(self, segment: Segment) -> bool:
         """A skill of the segment waits for an operator's confirmation."""
-        ...
 
     def cancel_task(self, task_id: str) -> None:
         """End the segment of a task that is in motion, and the rest of the task."""
-        ...
 
     def cancel(self, sent_segment: BridgeSegment) -> None:
         """End a segment, queued or in motion; its ``ended`` is set when that has happened."""
-        ...

@@ -52,15 +52,12 @@ class BridgePlanObserver(Protocol):
 
     def plan_changed(self, run: BridgePlanRun, end: TaskEnd | None) -> None:
         """The plan begins, or has its last segment, or is over (``end``)."""
-        ...
 
     def beginning(self, run: BridgePlanRun) -> None:
         """The first segment is about to be sent to the driver."""
-        ...
 
     async def flush(self) -> None:
         """Return when another life of the bridge would know all of the above."""
-        ...
 
     def segment_sent(self, segment: Segment) -> None: ...
 

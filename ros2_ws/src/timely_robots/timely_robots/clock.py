@@ -11,7 +11,6 @@ class RobotClock(Clock, Protocol):
 
     def wait(self, interrupted: threading.Event, seconds: float) -> bool:
         """Block for ``seconds`` of this clock; True as soon as ``interrupted`` is set, False at the end."""
-        ...
 
 
 class _VirtualRobotTime:

@@ -18,7 +18,6 @@ class MujocoController(Protocol):
 
     def control(self, now_s: float) -> None:
         """``now_s`` is simulated time, seconds."""
-        ...
 
 
 def load_mjcf(xml: str) -> tuple[Any, Any]:
