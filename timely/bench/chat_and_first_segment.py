@@ -4,13 +4,14 @@ import asyncio
 import random
 import statistics
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Literal
 
 from timely.bench.mixed_load import QUESTIONS, bench_chat_defaults, bench_chat_question
 from timely.client import AsyncTimelyClient
 from timely.core.errors import EngineFailed
+from timely.core.progress import Say
 
 SCENE_ITEMS = 25
 """Objects in a task's scene; their positions are drawn anew, so that no prefix of the scene is cached."""
@@ -27,9 +28,7 @@ LOADS = ("alone", "beside_chat")
 UTILITIES: tuple[Literal["normal", "urgent"], ...] = ("normal", "urgent")
 
 
-async def benchmark_first_segments(
-    url: str, repetitions: int, say: Callable[[str], None], seed: int = 1
-) -> dict[str, Any]:
+async def benchmark_first_segments(url: str, repetitions: int, say: Say, seed: int = 1) -> dict[str, Any]:
     """Both loads and utilities take turns in each repetition, after one that does not count.
 
     Returns ``{"first_segment_ratio": {utility: ratio}, "first_segment_s": {load: {utility: median}}}``.

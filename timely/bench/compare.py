@@ -1,6 +1,6 @@
 """Systems on traces of your own, in the simulator: means over the traces, and each system beside the first one."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,6 +8,7 @@ from typing import Any
 from timely.bench.capacity.measure import find_capacity_system
 from timely.bench.papers.seed_statistics import paper_interval
 from timely.core.errors import InvalidInput
+from timely.core.progress import Say
 from timely.engines.replay_types import ReplayOptions
 from timely.replay.results import Result
 from timely.replay.run import replay_through_engine
@@ -28,10 +29,7 @@ Numbers = dict[str, float | None]
 
 
 def compare_systems(
-    traces: Sequence[Path],
-    systems: Sequence[str],
-    options: ReplayOptions,
-    say: Callable[[str], None] = lambda line: None,
+    traces: Sequence[Path], systems: Sequence[str], options: ReplayOptions, say: Say = lambda line: None
 ) -> dict[str, Any]:
     """Replay each trace under each system, as ``timely replay`` does.
 

@@ -21,6 +21,7 @@ from timely.bench.papers.laps_sd import setting as laps_sd
 from timely.bench.papers.sagesched import setting as sagesched_setting
 from timely.bench.papers.seed_statistics import paper_interval, paper_mean
 from timely.bench.papers.semantic import spikes as semantic
+from timely.core.progress import Say
 from timely.disciplines import registry
 from timely.disciplines.base import Discipline
 from timely.disciplines.requirements import EXPECTED_TOKENS, discipline_reads
@@ -32,7 +33,6 @@ from timely.engines.sim.simulator import Simulator
 from timely.engines.step_time.profile import load_step_profile
 from timely.replay.trace import replay_task_from_job
 
-Say = Callable[[str], None]
 Run = Callable[[str, int], list[float]]
 """From a discipline's name and a seed to the values of a workload's measures."""
 Runs = dict[str, dict[str, list[float]]]

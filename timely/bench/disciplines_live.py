@@ -23,6 +23,7 @@ from timely.bench.journal_audit import (
     audit_benchmark_journal,
 )
 from timely.bench.mixed_load import MixedLoadCounts, run_mixed_benchmark_load
+from timely.core.progress import Say
 from timely.disciplines import registry
 from timely.disciplines.predictors.request_annotator import PredictorFiles
 from timely.disciplines.requirements import SPECULATION, discipline_lacks
@@ -151,7 +152,7 @@ def benchmark_disciplines_live(
     seed: int,
     checkpoints: BenchCheckpoints,
     folder: Path | None,
-    say: Callable[[str], None],
+    say: Say,
 ) -> dict[str, dict[str, Any]]:
     """Serve the load under each discipline, one after the other.
 

@@ -19,6 +19,7 @@ from timely.bench.checkpoints import BenchOutOfTime
 from timely.core.checkpoint import load_core_checkpoint, remove_checkpoint, save_core_checkpoint
 from timely.core.child_process import ChildProcess, free_tcp_port
 from timely.core.errors import EngineFailed
+from timely.core.progress import Say
 
 SERVERS = ("stock", "plugged", "served")
 """``vllm serve``; the same with our scheduler; ``timely serve``."""
@@ -51,7 +52,7 @@ Run = Callable[[str, int], Mapping[str, float]]
 def benchmark_plain_throughput(
     run: Run,
     repetitions: int,
-    say: Callable[[str], None],
+    say: Say,
     checkpoint: Path | None = None,
     settings: Mapping[str, Any] | None = None,
     budget_s: float = math.inf,

@@ -9,7 +9,7 @@ import asyncio
 import random
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from timely.bench.serve_process import BenchServeProcess
 from timely.client import AsyncTaskStream, AsyncTimelyClient
 from timely.core.checkpoint import load_core_checkpoint, remove_checkpoint, save_core_checkpoint
 from timely.core.errors import EngineFailed, Overloaded, TimelyError
+from timely.core.progress import Say
 
 TASKS = (
     ("arm", "indy7", "Clean the desk."),
@@ -111,7 +112,7 @@ async def bench_restarts(
     folder: Path,
     points: int,
     seed: int,
-    say: Callable[[str], None] = lambda _: None,
+    say: Say = lambda _: None,
     arguments: Sequence[str] = (),
     checkpoint: Path | None = None,
 ) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from timely.bench.mixed_load import (
 )
 from timely.client import AsyncTimelyClient
 from timely.core.errors import EngineFailed
+from timely.core.progress import Say
 
 CHAT_PROMPT = "Explain how a heat pump works, step by step."
 CHAT_TOKENS = 48
@@ -51,7 +52,7 @@ Load = Callable[[int, int, float], Awaitable[BenchLoadResult]]
 
 
 async def benchmark_robots_and_chat(
-    load: Load, *, robots: int, chats: int, seconds: float, repetitions: int, say: Callable[[str], None]
+    load: Load, *, robots: int, chats: int, seconds: float, repetitions: int, say: Say
 ) -> dict[str, Any]:
     """The cost of each load to the other.
 

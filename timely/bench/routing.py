@@ -9,6 +9,7 @@ from timely.bench.capacity.search import CapacityLoadGrid, search_crossing
 from timely.bench.capacity.workloads import capacity_tasks, find_capacity_workload
 from timely.bench.checkpoints import BenchCheckpoints
 from timely.bench.papers.seed_statistics import paper_range
+from timely.core.progress import Say
 from timely.engines.replay_types import ReplayOptions
 from timely.engines.sim.fleet import SimFleet
 from timely.engines.step_time.profile import StepTimeCurve, StepTimeProfile, load_step_profile
@@ -45,7 +46,7 @@ def measure_routing(
     seeds: Sequence[int],
     profile: str,
     checkpoints: BenchCheckpoints,
-    say: Callable[[str], None],
+    say: Say,
 ) -> Result:
     """Compare the rules on each number of engines.
 

@@ -7,7 +7,7 @@ that, so that machines of every speed get the same overload.
 import asyncio
 import random
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from timely.bench.surge import bench_share, surge_eta_errors
 from timely.client import AsyncTimelyClient
 from timely.core.clock import AsyncClock, SystemClock
 from timely.core.errors import EngineFailed, Overloaded
+from timely.core.progress import Say
 from timely.core.utility import NORMAL, URGENT, URGENT_ERT_S, TimeUtility
 
 TASKS = (
@@ -140,7 +141,7 @@ async def measure_live_surge(
     engine: str,
     minutes: float,
     seed: int,
-    say: Callable[[str], None] = lambda _: None,
+    say: Say = lambda _: None,
     arguments: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Start a server that refuses late tasks, and load it.
@@ -176,9 +177,7 @@ class LiveSurgeBench:
         clock: measures and sleeps.
     """
 
-    def __init__(
-        self, client: AsyncTimelyClient, pid: int, clock: AsyncClock, say: Callable[[str], None]
-    ) -> None:
+    def __init__(self, client: AsyncTimelyClient, pid: int, clock: AsyncClock, say: Say) -> None:
         self._client, self._pid, self._clock, self._say = client, pid, clock, say
         self._robots = 0
         self._network_s: float | None = None

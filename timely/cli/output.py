@@ -2,7 +2,6 @@
 
 import json
 import os
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +11,7 @@ import typer
 
 from timely.core.errors import InvalidInput
 from timely.core.files import STDOUT, core_write_file
+from timely.core.progress import Say
 
 
 def check_cli_output_file(path: Path | None) -> Path | None:
@@ -43,7 +43,7 @@ JsonFile = Annotated[
 """The type of a command's ``json_file: JsonFile = None`` parameter."""
 
 
-def cli_say(json_file: Path | None) -> Callable[[str], None]:
+def cli_say(json_file: Path | None) -> Say:
     """Prints lines of text; on standard error where the JSON goes to standard output."""
     return partial(typer.echo, err=json_file == STDOUT)
 

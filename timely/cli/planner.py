@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -18,6 +18,7 @@ from lrtrace.option_kinds import PlainHelpTyper
 from timely.cli.output import JsonFile, cli_say, write_cli_json
 from timely.cli.terminal import Verbose, quiet_cli_terminal
 from timely.core.errors import InvalidInput, Unsupported, check_name
+from timely.core.progress import Say
 from timely.planner.cases.case import PlannerCase
 from timely.planner.cases.from_examples import cases_of
 from timely.planner.cases.generate import GENERATORS, generate_cases
@@ -167,12 +168,7 @@ class _Training:
 
 
 def _train_cli_planner(
-    folder: Path,
-    sets: Sequence[SkillSet],
-    out: Path,
-    options: TrainOptions,
-    start: Path | None,
-    say: Callable[[str], None],
+    folder: Path, sets: Sequence[SkillSet], out: Path, options: TrainOptions, start: Path | None, say: Say
 ) -> _Training:
     """Train on every kind of task, then with coined names; only the latter from ``start`` or without a generator."""
     from timely.planner.training.train import TrainingSource
@@ -203,7 +199,7 @@ def _train_cli_planner(
     return _Training(options, finishing_steps, examples_seen + options.steps * sum(options.examples), loss)
 
 
-def _print_cli_training_step(say: Callable[[str], None], step: TrainingStep) -> None:
+def _print_cli_training_step(say: Say, step: TrainingStep) -> None:
     left = (step.steps - step.step) * step.step_s
     say(
         f"step {step.step}/{step.steps}  loss {step.loss:.4f}  {step.step_s:.1f} s a step, {left / 60:.0f} min left"
@@ -390,7 +386,7 @@ def _brief_cli_score(score: Score) -> dict[str, Any]:
     }
 
 
-def _show_cli_score(score: Score, failures: int, say: Callable[[str], None]) -> None:
+def _show_cli_score(score: Score, failures: int, say: Say) -> None:
     brief = _brief_cli_score(score)
     say(f"{score.skill_set:8} {score.name:21} " + "  ".join(f"{key} {value}" for key, value in brief.items()))
     for wrong in score.failures[:failures]:

@@ -10,6 +10,7 @@ from timely.bench.capacity.search import FINE, TARGETS, CapacityLoadGrid, Capaci
 from timely.bench.capacity.workloads import find_capacity_workload
 from timely.bench.papers import plots
 from timely.bench.papers.seed_statistics import Interval, paper_mean, paper_range
+from timely.core.progress import Say
 
 HEADLINE_TARGET = 0.99
 
@@ -23,7 +24,7 @@ Result = dict[str, Any]
 
 
 def measure_capacity(
-    workloads: Sequence[str], run: Callable[[str], CapacityRun], say: Callable[[str], None]
+    workloads: Sequence[str], run: Callable[[str], CapacityRun], say: Say
 ) -> dict[str, dict[str, Result]]:
     """The capacity of each system on each workload, by workload and system.
 

@@ -31,6 +31,7 @@ from timely.bench.live.settings import LiveBenchSettings
 from timely.core.checkpoint import check_settings_file
 from timely.core.errors import InvalidInput, UnknownName
 from timely.core.files import core_read_json, core_write_file
+from timely.core.progress import Say
 
 SETTINGS_FILE = "gpu.json"
 
@@ -50,7 +51,6 @@ PLAIN_ARGUMENTS = ("--gpu-memory-utilization", "0.3", "--kv-cache-memory-bytes",
 On processors the first is the share of the machine's memory."""
 
 Value = dict[str, Any]
-Say = Callable[[str], None]
 Returned = TypeVar("Returned")
 
 

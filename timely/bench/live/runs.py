@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from timely.bench.live.settings import LiveBenchSettings
 from timely.core.checkpoint import check_settings_file
 from timely.core.errors import EngineFailed, InvalidInput
 from timely.core.files import core_read_json, core_write_file
+from timely.core.progress import Say
 from timely.engines.step_time.journal import read_step_journal
 from timely.replay import results
 from timely.replay.result_file import read_replay_result, replay_result_text
@@ -54,12 +55,7 @@ class LiveBenchRuns:
                     yield run
 
     async def measure(
-        self,
-        engine: LiveBenchEngine,
-        repetitions: int,
-        *,
-        budget_s: float = float("inf"),
-        say: Callable[[str], None],
+        self, engine: LiveBenchEngine, repetitions: int, *, budget_s: float = float("inf"), say: Say
     ) -> int:
         """Do the pending runs; none begins after ``budget_s`` seconds. Returns how many are left.
 

@@ -1,13 +1,12 @@
 """What the reproduction of a paper works with: seeds, a folder for plots, kept pieces, and real data where given."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from timely.bench.checkpoints import Arguments, BenchCheckpoints, Measurement
-
-Say = Callable[[str], None]
+from timely.core.progress import Say
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,6 +12,7 @@ from timely.bench.checkpoints import BenchCheckpoints
 from timely.cli.bench.options import Budget, Resume, require_cli_package, resumable_cli_checkpoints
 from timely.cli.output import JsonFile, cli_say, write_cli_json
 from timely.cli.terminal import Verbose, quiet_cli_terminal
+from timely.core.progress import Say
 
 if TYPE_CHECKING:
     from timely.bench.injection.run import InjectionBenchResult
@@ -69,12 +69,7 @@ def command(
 
 
 async def _measure_cli_injection(
-    count: int,
-    seed: int,
-    model: str | None,
-    ways: tuple[bool, ...],
-    checkpoints: BenchCheckpoints,
-    say: Callable[[str], None],
+    count: int, seed: int, model: str | None, ways: tuple[bool, ...], checkpoints: BenchCheckpoints, say: Say
 ) -> dict[str, InjectionBenchResult]:
     from timely.bench.injection.corpus import benchmark_attacks
     from timely.bench.injection.run import run_attack_benchmark

@@ -8,10 +8,11 @@ import asyncio
 import platform
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from timely.core.progress import Say
 from timely.engines.base import ForcedPlan, GenerationRequest
 from timely.engines.step_time.fit import measured_step_profile
 from timely.engines.step_time.journal import read_step_journal, steps_from_events
@@ -41,8 +42,6 @@ PARK_TIMEOUT_S = 600.0
 DECODE_TOKENS = 14
 """Output tokens of each decoding sequence."""
 ROUNDS = 3
-
-Say = Callable[[str], None]
 
 
 def calibrate_vllm_profile(

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from timely.core.errors import EngineFailed, InvalidInput, Unsupported
+from timely.core.progress import Say
 from timely.planner.model_card import (
     CARD,
     SHIPPED_ADAPTER,
@@ -50,8 +51,6 @@ _holds: dict[Path, int] = {}
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
-Progress = Callable[[str], None]
-
 
 def vllm_cache_folder() -> Path:
     """Where models are kept: ``$TIMELY_CACHE``, ``$XDG_CACHE_HOME/timely`` or ``~/.cache/timely``."""
@@ -63,10 +62,7 @@ def vllm_cache_folder() -> Path:
 
 
 def resolve_vllm_model(
-    name_or_path: str | None = None,
-    *,
-    planner: str | None = None,
-    progress: Progress | None = None,
+    name_or_path: str | None = None, *, planner: str | None = None, progress: Say | None = None
 ) -> Path | str:
     """What to give to vLLM as its model.
 
@@ -167,7 +163,7 @@ def vllm_model_identity(model: Path | str) -> str:
     return digest.hexdigest()
 
 
-def vllm_model_with_planner(base: Path, adapter: Path, *, progress: Progress | None = None) -> Path:
+def vllm_model_with_planner(base: Path, adapter: Path, *, progress: Say | None = None) -> Path:
     """The folder of ``base`` with the adapter merged in, made if it is not there yet or no longer intact.
 
     Raises:
@@ -230,7 +226,7 @@ def _drop_old_vllm_planners(latest: Path) -> None:
                 shutil.rmtree(folder)
 
 
-def default_vllm_model(*, progress: Progress | None = None) -> Path:
+def default_vllm_model(*, progress: Say | None = None) -> Path:
     """The folder of the packaged small model, converted if it is not there yet or no longer intact.
 
     Two processes at once convert once: the second waits for the first, at most ``LOCK_TIMEOUT_S``.
@@ -248,7 +244,7 @@ def default_vllm_model(*, progress: Progress | None = None) -> Path:
 
 
 def _make_vllm_model_folder(
-    folder: Path, build: Callable[[Path], None], progress: Progress | None, message: str
+    folder: Path, build: Callable[[Path], None], progress: Say | None, message: str
 ) -> Path:
     """Build in a temporary folder, then give it its name, so that no reader sees an incomplete folder."""
     models = folder.parent

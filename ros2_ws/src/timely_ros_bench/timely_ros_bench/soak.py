@@ -13,7 +13,6 @@ import statistics
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from timely_robots.ros.spinner import RosSpinner, isolated_ros_context
 
 from timely.core.child_process import ChildProcesses
 from timely.core.errors import EngineFailed
+from timely.core.progress import Say
 
 ROBOTS = {"drone1": ("sim-drone", "drone"), "arm1": ("sim-arm", "arm")}
 TASKS = {
@@ -40,11 +40,7 @@ GROWTH_MB, GROWTH = 3.0, 0.02
 
 
 def measure_soak(
-    minutes: float = 24.0,
-    speed: float = 40.0,
-    *,
-    seed: int = 1,
-    say: Callable[[str], None] = lambda line: None,
+    minutes: float = 24.0, speed: float = 40.0, *, seed: int = 1, say: Say = lambda line: None
 ) -> dict[str, Any]:
     """Two robots for ``minutes`` of their own time, which goes ``speed`` times as fast as ours.
 
@@ -133,7 +129,7 @@ class _SoakWorker:
         self._spinner = RosSpinner(context, [node], name="soak").start()
 
     def run(
-        self, seconds: float, minutes: float, pids: dict[str, int], say: Callable[[str], None]
+        self, seconds: float, minutes: float, pids: dict[str, int], say: Say
     ) -> list[dict[str, dict[str, float]]]:
         """Work for so long; a look at every process once a simulated minute."""
         if not all(client.wait_for_server(START_S) for client in self._clients.values()):

@@ -22,6 +22,7 @@ from timely_interfaces.srv import ResetStop, StopFleet
 from timely.core.checkpoint import remove_checkpoint
 from timely.core.child_process import ChildProcess
 from timely.core.errors import EngineFailed
+from timely.core.progress import Say
 from timely_ros_bench.faults.fleet_processes import FaultFleet
 from timely_ros_bench.faults.measure import running_fault_fleet
 from timely_ros_bench.faults.motions import SEGMENTS_APART, SPOTS
@@ -58,7 +59,7 @@ def measure_stop(
     seed: int = 0,
     domain_id: int | None = None,
     checkpoint: Path | None = None,
-    say: Callable[[str], None] = lambda line: None,
+    say: Say = lambda line: None,
 ) -> dict[str, Any]:
     """Stop busy robots so many times at least; every second robot stop meets a faulty driver.
 

@@ -16,7 +16,8 @@ from typing import Any
 from timely.core.checkpoint import remove_checkpoint
 from timely.core.child_process import ChildProcess, ChildProcesses, core_module_command
 from timely.core.errors import Unsupported
-from timely_ros_bench.faults.measure import Say, measure_faults
+from timely.core.progress import Say
+from timely_ros_bench.faults.measure import measure_faults
 from timely_ros_bench.faults.rounds import FLEET
 from timely_ros_bench.faults.tally import FaultTally
 

@@ -4,20 +4,19 @@ import os
 import random
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
 from timely.core.checkpoint import load_core_checkpoint, save_core_checkpoint
+from timely.core.progress import Say
 from timely_ros_bench.faults.campaign import FaultCampaign
 from timely_ros_bench.faults.fleet_processes import FaultFleet
 from timely_ros_bench.faults.judge import VIOLATIONS
 from timely_ros_bench.faults.observer import FaultObserver
 from timely_ros_bench.faults.rounds import FLEET, fault_schedule, faulty_robot_names
 from timely_ros_bench.faults.tally import FaultTally
-
-Say = Callable[[str], None]
 
 
 @contextmanager
