@@ -30,20 +30,14 @@ class AsyncClientConnection(ClientRequests[AsyncAnswer]):
         await self.http.aclose()
 
     async def request(
-        self,
-        method: str,
-        url: str,
-        *,
-        json: Any = None,
-        headers: Headers | None = None,
-        repeatable: bool = True,
+        self, method: str, url: str, *, json: Any = None, headers: Headers | None = None, retry: bool = True
     ) -> dict[str, Any]:
         repeats = 1
         while True:
             try:
                 return await self._request(method, url, json, headers)
             except httpx.RequestError as error:
-                if repeats == 0 or (was_client_request_sent(error) and not repeatable):
+                if repeats == 0 or (was_client_request_sent(error) and not retry):
                     raise EngineFailed(f"{type(error).__name__}: {error}", where=self.url) from error
             repeats -= 1
 

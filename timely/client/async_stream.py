@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine
 from types import TracebackType
 from typing import Any
 
@@ -11,7 +11,7 @@ import httpx
 from timely.client.async_connection import AsyncClientConnection, AsyncClientEventResponse
 from timely.client.endpoints import AsyncAnswer, ClientPlanStream
 from timely.client.events import Segment, ServerEvent
-from timely.client.protocol import LONGEST_RECONNECT_S, Headers, client_v1_url_path
+from timely.client.protocol import LONGEST_RECONNECT_S, Headers, Json, client_v1_url_path
 from timely.core.errors import Conflict, EngineFailed, Overloaded, TimelyError
 
 SHORTEST_WAIT_S = 0.1
@@ -25,12 +25,7 @@ class AsyncTaskStream(ClientPlanStream[AsyncAnswer, Coroutine[Any, Any, "AsyncTa
     _events: AsyncClientEventResponse | None = None
 
     async def submit(
-        self,
-        body: Mapping[str, Any],
-        url: str = "/v1/tasks",
-        headers: Headers | None = None,
-        *,
-        wait_s: float = 0.0,
+        self, body: Json, url: str = "/v1/tasks", headers: Headers | None = None, *, wait_s: float = 0.0
     ) -> AsyncTaskStream:
         clock = self._connection.clock
         latest_s = clock.now() + wait_s
@@ -42,9 +37,7 @@ class AsyncTaskStream(ClientPlanStream[AsyncAnswer, Coroutine[Any, Any, "AsyncTa
                     raise
                 await self._connection.sleep(max(error.eta_s, SHORTEST_WAIT_S))
 
-    async def _submit_once(
-        self, body: Mapping[str, Any], url: str, headers: Headers | None
-    ) -> AsyncTaskStream:
+    async def _submit_once(self, body: Json, url: str, headers: Headers | None) -> AsyncTaskStream:
         """Send the request, again where its answer was lost: the id tells whether the server has the task."""
         while True:
             try:
@@ -66,7 +59,7 @@ class AsyncTaskStream(ClientPlanStream[AsyncAnswer, Coroutine[Any, Any, "AsyncTa
             raise EngineFailed(f"cannot connect: {error}", where=self._connection.url) from error
         return self
 
-    async def _connect(self, method: str, url: str, body: Mapping[str, Any] | None, headers: Headers) -> None:
+    async def _connect(self, method: str, url: str, body: Json | None, headers: Headers) -> None:
         await self._disconnect()
         headers = {"Accept": "text/event-stream", **headers}
         self._events = await self._connection.open(method, url, body, headers)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, Generic, Literal, Self, TypeVar, Unpack
 from weakref import WeakSet
 
@@ -27,6 +27,7 @@ from timely.client.protocol import (
     ClientBackoff,
     ClientTaskTokens,
     Headers,
+    Json,
     ReplanFields,
     Utility,
     client_report_body,
@@ -75,18 +76,12 @@ class ClientRequests(Generic[Result]):
         self._stream_timeout = httpx.Timeout(http.timeout.connect, read=silence_s)
 
     def request(
-        self,
-        method: str,
-        url: str,
-        *,
-        json: Any = None,
-        headers: Headers | None = None,
-        repeatable: bool = True,
+        self, method: str, url: str, *, json: Any = None, headers: Headers | None = None, retry: bool = True
     ) -> Result:
         """Send a request; after a broken connection once more.
 
         Args:
-            repeatable: it does no harm twice. Otherwise it is repeated only if the first one was not sent.
+            retry: also if the first one may have been received, since it does no harm twice.
 
         Raises:
             TimelyError: the server refused the request. EngineFailed: there is no server, or its answer was lost.
@@ -346,7 +341,7 @@ class TimelyClientMethods(Generic[Result, Stream]):
             EngineFailed: no server, or its answer was lost; ``stop_state`` tells which.
         """
         body = None if stop_id is None else {"stop_id": stop_id}
-        return self._connection.request("POST", "/v1/stop/reset", json=body, repeatable=False)
+        return self._connection.request("POST", "/v1/stop/reset", json=body, retry=False)
 
     def acknowledge_stop(
         self,
@@ -434,17 +429,12 @@ class ClientPlanStream(Generic[Result, Stream]):
             connection.task_tokens.add(task_id, token)
 
     @classmethod
-    def of_body(cls, connection: ClientRequests[Result], body: Mapping[str, Any]) -> Self:
+    def of_body(cls, connection: ClientRequests[Result], body: Json) -> Self:
         """The stream of the task that ``body`` requests."""
         return cls(connection, str(body["id"]), str(body["agent"]), str(body["report_token"]))
 
     def submit(
-        self,
-        body: Mapping[str, Any],
-        url: str = "/v1/tasks",
-        headers: Headers | None = None,
-        *,
-        wait_s: float = 0.0,
+        self, body: Json, url: str = "/v1/tasks", headers: Headers | None = None, *, wait_s: float = 0.0
     ) -> Stream:
         """Send the request for the plan and open its stream; a refusal is raised here.
 

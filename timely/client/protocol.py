@@ -19,6 +19,7 @@ from timely.core.reports import ExecutionReport, ReportKind
 from timely.core.utility import NORMAL, URGENT, TimeUtility
 
 Headers = Mapping[str, str]
+Json = Mapping[str, Any]
 Utility = TimeUtility | Literal["normal", "urgent"]
 FIRST_RECONNECT_S, LONGEST_RECONNECT_S = 0.05, 0.5
 """Waits between two attempts to reach a server that was lost a moment ago, and that is away for long, seconds."""

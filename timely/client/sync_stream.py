@@ -3,15 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from types import TracebackType
-from typing import Any
 
 import httpx
 
 from timely.client.endpoints import Answer, ClientPlanStream
 from timely.client.events import Segment, ServerEvent
-from timely.client.protocol import LONGEST_RECONNECT_S, Headers, client_v1_url_path
+from timely.client.protocol import LONGEST_RECONNECT_S, Headers, Json, client_v1_url_path
 from timely.client.sync_connection import ClientConnection, ClientEventResponse
 from timely.core.errors import Conflict, EngineFailed, Overloaded, TimelyError
 
@@ -26,12 +24,7 @@ class TaskStream(ClientPlanStream[Answer, "TaskStream"]):
     _events: ClientEventResponse | None = None
 
     def submit(
-        self,
-        body: Mapping[str, Any],
-        url: str = "/v1/tasks",
-        headers: Headers | None = None,
-        *,
-        wait_s: float = 0.0,
+        self, body: Json, url: str = "/v1/tasks", headers: Headers | None = None, *, wait_s: float = 0.0
     ) -> TaskStream:
         clock = self._connection.clock
         latest_s = clock.now() + wait_s
@@ -43,7 +36,7 @@ class TaskStream(ClientPlanStream[Answer, "TaskStream"]):
                     raise
                 self._connection.sleep(max(error.eta_s, SHORTEST_WAIT_S))
 
-    def _submit_once(self, body: Mapping[str, Any], url: str, headers: Headers | None) -> TaskStream:
+    def _submit_once(self, body: Json, url: str, headers: Headers | None) -> TaskStream:
         """Send the request, again where its answer was lost: the id tells whether the server has the task."""
         while True:
             try:
@@ -65,7 +58,7 @@ class TaskStream(ClientPlanStream[Answer, "TaskStream"]):
             raise EngineFailed(f"cannot connect: {error}", where=self._connection.url) from error
         return self
 
-    def _connect(self, method: str, url: str, body: Mapping[str, Any] | None, headers: Headers) -> None:
+    def _connect(self, method: str, url: str, body: Json | None, headers: Headers) -> None:
         self._disconnect()
         headers = {"Accept": "text/event-stream", **headers}
         self._events = self._connection.open(method, url, body, headers)
