@@ -12,7 +12,7 @@ from manual_clock import ManualClock
 from timely_bridge.goals import TaskGoal
 from timely_bridge.outcome import Deadlines, TaskEnd
 from timely_bridge.plan_run import BridgePlanRun, RunContext
-from timely_bridge.robot_lock import BridgeRobotLock
+from timely_bridge.robot_lock import BridgeRobotClaim, BridgeRobotLock
 from timely_interfaces.msg import SegmentReport
 
 from timely.client import Segment
@@ -78,8 +78,11 @@ class World:
         scene: str = "",
     ) -> tuple[BridgePlanRun, asyncio.Task[TaskEnd]]:
         goal = TaskGoal(task, scene, "drone", "sim-drone", utility, "drone1", None, None)
-        run = BridgePlanRun(name, goal, self.context(deadlines), self)
-        return run, asyncio.create_task(run.run())
+        claim = BridgeRobotClaim(utility.urgent, lambda *reason: run.cancel(*reason))  # noqa: PLW0108 - made below
+        run = BridgePlanRun(name, goal, self.context(deadlines), self, claim)
+        task_end = asyncio.create_task(run.run())
+        task_end.add_done_callback(lambda _: self.lock.release(claim))
+        return run, task_end
 
     async def until(self, what: Callable[[], bool], within_s: float = 120.0) -> None:
         """Let virtual time pass until ``what`` holds."""

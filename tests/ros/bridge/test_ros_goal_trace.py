@@ -32,7 +32,7 @@ def start(here: World, attempts: int = 0) -> tuple[BridgeGoalRun, asyncio.Task[T
         run: BridgeGoalRun, task_id: str, replaces: Replan | None, past: PastBridgePlan | None
     ) -> BridgePlanRun:
         return BridgePlanRun(
-            task_id, run.goal, here.context(), here, replaces, run.claim, run.timeline, past=past
+            task_id, run.goal, here.context(), here, run.claim, replaces, run.timeline, past=past
         )
 
     goal = TaskGoal("go", "", "drone", "sim-drone", NORMAL, "drone1", None, None)

@@ -95,7 +95,7 @@ async def test_a_segment_that_comes_together_with_the_cancellation_is_not_execut
 async def test_a_goal_that_the_loop_is_about_to_end_sends_no_segment() -> None:
     async with world() as here:
         run, task = here.run()
-        run._claim.end = BridgeTaskError(ErrorCode.FLEET_STOPPED, "the fleet was stopped")
+        run.claim.end = BridgeTaskError(ErrorCode.FLEET_STOPPED, "the fleet was stopped")
         end = await here.end_of(task)
         assert end.code == ErrorCode.FLEET_STOPPED
         assert here.driver.log == []

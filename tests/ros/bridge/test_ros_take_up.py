@@ -11,8 +11,8 @@ from bridge_doubles import FakeSegment, FakeServer
 from manual_clock import settle_clock_tasks
 from plan_world import GENEROUS, PLAN, TEXT, World, world
 from timely_bridge import driver_port, past_plan
-from timely_bridge.error_codes import BridgeTakeUpError
-from timely_bridge.goal_run import AWAY, BridgeGoalRun, PastBridgeGoal
+from timely_bridge.error_codes import AWAY, BridgeTakeUpError
+from timely_bridge.goal_run import BridgeGoalRun, PastBridgeGoal
 from timely_bridge.goals import TaskGoal
 from timely_bridge.interfaces import SegmentExecution
 from timely_bridge.outcome import BridgeTimeline, Deadlines, TaskEnd
@@ -52,8 +52,8 @@ class Life:
             run.goal,
             self.here.context(self.deadlines),
             self.here,
-            replaces,
             run.claim,
+            replaces,
             run.timeline,
             past=past,
         )

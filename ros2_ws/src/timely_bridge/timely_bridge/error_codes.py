@@ -59,6 +59,9 @@ RANGES: Mapping[str, range] = {
 """Part that reported the error -> its codes."""
 
 
+AWAY = "the bridge ended during the task, and was started again"
+
+
 class BridgeTaskError(Exception):
     """A task cannot go on: a code and a message for people."""
 
@@ -72,8 +75,7 @@ class BridgeTakeUpError(BridgeTaskError):
     """A task of an earlier life of the bridge cannot go on."""
 
     def __init__(self, reason: str) -> None:
-        message = f"the bridge ended during the task, and was started again: {reason}"
-        super().__init__(int(ErrorCode.BRIDGE_INACTIVE), message)
+        super().__init__(int(ErrorCode.BRIDGE_INACTIVE), f"{AWAY}: {reason}")
 
 
 def bridge_fleet_stop_error() -> BridgeTaskError:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from timely_interfaces.msg import ErrorCode
 
+from timely_bridge.error_codes import AWAY
 from timely_bridge.goals import TaskGoal
 from timely_bridge.interfaces import SegmentExecution
 from timely_bridge.outcome import BridgeTimeline, TaskEnd
@@ -19,8 +20,6 @@ from timely_bridge.robot_lock import BridgeRobotClaim, BridgeRobotLock
 
 REPLANNED_CODES = (ErrorCode.MOTION_FAILED, ErrorCode.MOTION_TIMEOUT, ErrorCode.SEGMENT_TIMEOUT)
 """Another plan may help. It does not where the robot itself is broken, or where the goal was ended on request."""
-
-AWAY = "the bridge ended during the task, and was started again"
 
 MakeRun = Callable[["BridgeGoalRun", str, Replan | None, PastBridgePlan | None], BridgePlanRun]
 

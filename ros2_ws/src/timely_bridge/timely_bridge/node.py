@@ -23,7 +23,7 @@ from timely.core.json_log import log_fields, ros_task_log_fields
 from timely.core.traces import TraceExporter
 from timely_bridge.diagnostics import bridge_own_status, bridge_robot_status, bridge_server_status
 from timely_bridge.driver_port import CHECK_PERIOD_S
-from timely_bridge.error_codes import BridgeTaskError
+from timely_bridge.error_codes import AWAY, BridgeTaskError
 from timely_bridge.fleet_stop import BridgeFleetStop
 from timely_bridge.goal_journal import BridgeGoalJournal, read_bridge_identity
 from timely_bridge.interfaces import ClientFactory
@@ -319,11 +319,7 @@ class BridgeNode(ManagedRosNode):
 
         The drivers end their segments, because this life of the bridge has another lease.
         """
-        end = TaskEnd(
-            "failed",
-            int(ErrorCode.BRIDGE_INACTIVE),
-            "the bridge ended during the task, and was started again",
-        )
+        end = TaskEnd("failed", int(ErrorCode.BRIDGE_INACTIVE), AWAY)
         goals = {name: journal.unfinished_goals[name] for name in names}
         for name, goal in goals.items():
             if (robot := self._robots.get(goal.robot)) is not None:

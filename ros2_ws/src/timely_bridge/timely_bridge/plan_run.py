@@ -104,8 +104,8 @@ class BridgePlanRun:
 
     Attributes:
         task_id: the name of the task for server and driver.
+        claim: the goal's claim on the robot, which outlives this plan.
         replaces: the plan before it; None for the first.
-        claim: the goal's claim on the robot, which outlives this plan; None makes one for this plan alone.
         past: what is known of the plan if an earlier life of the bridge began it; its segments are not sent twice.
     """
 
@@ -113,8 +113,8 @@ class BridgePlanRun:
     goal: TaskGoal
     context: RunContext
     observer: BridgePlanObserver
+    claim: BridgeRobotClaim
     replaces: Replan | None = None
-    claim: BridgeRobotClaim | None = None
     timeline: BridgeTimeline = field(default_factory=BridgeTimeline)
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
     """The server's token of the task, chosen here."""
@@ -129,7 +129,6 @@ class BridgePlanRun:
     _cancellation: asyncio.Future[BridgeTaskError] | None = None
     _early: BridgeTaskError | None = None
     """Why the plan was cancelled before ``run``."""
-    _claim: BridgeRobotClaim = field(init=False)
     _reports: BridgeReportQueue = field(init=False)
     _failure: asyncio.Future[BaseException] = field(init=False)
     _busy: int = 0
@@ -138,7 +137,6 @@ class BridgePlanRun:
     """When the robot last got or finished a segment; seconds on the loop's clock."""
 
     def __post_init__(self) -> None:
-        self._claim = self.claim or BridgeRobotClaim(self.goal.utility.urgent, self.cancel)
         if self.past is not None:
             self.token = self.past.token
         context = self.context
@@ -214,8 +212,6 @@ class BridgePlanRun:
             work.cancel()
             await asyncio.gather(work, return_exceptions=True)
             self._reports.close()
-            if self.claim is None:
-                self.context.lock.release(self._claim)
 
     def _early_end(self, work: asyncio.Task[None]) -> BridgeTaskError | None:
         if work.done() and not work.cancelled() and work.exception() is None:
@@ -249,7 +245,7 @@ class BridgePlanRun:
     async def _follow(self) -> None:
         """Read the plan, send its segments, wait for the last one."""
         if self.context.lock.policy == "reject":
-            await self.context.lock.acquire(self._claim)
+            await self.context.lock.acquire(self.claim)
         await self.observer.flush()
         self.submitted = True
         deadlines = self.context.deadlines
@@ -311,7 +307,7 @@ class BridgePlanRun:
         """The scene with what the robot holds, unless another goal will move the robot before this one."""
         old = self.replaces
         scene = self.goal.scene if old is None or old.scene is None else old.scene
-        next_here = self.context.lock.next_for(self._claim)
+        next_here = self.context.lock.next_for(self.claim)
         return bridge_scene_with_object(scene, self.context.driver.holding if next_here else "")
 
     async def _submit(self) -> BridgePlanStream:
@@ -371,8 +367,8 @@ class BridgePlanRun:
         context = self.context
         self._busy += 1  # until the segment has ended
         try:
-            if not self._claim.granted.is_set():
-                await context.lock.acquire(self._claim)
+            if not self.claim.granted.is_set():
+                await context.lock.acquire(self.claim)
             driver_s = context.deadlines.driver_s
             if not context.driver.alive and not await context.driver.ready(driver_s):
                 if refusal := context.driver.refusal:
@@ -386,8 +382,8 @@ class BridgePlanRun:
             if self.over:
                 # The plan is being abandoned: nothing would cancel a segment that is sent now.
                 raise asyncio.CancelledError
-            if self._claim.end is not None:
-                raise self._claim.end
+            if self.claim.end is not None:
+                raise self.claim.end
         except BaseException:
             self._segment_over()
             raise

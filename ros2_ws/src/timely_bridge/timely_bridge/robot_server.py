@@ -277,8 +277,8 @@ class BridgeRobotServer:
             goal=run.goal,
             context=self._context,
             observer=observer,
-            replaces=replaces,
             claim=run.claim,
+            replaces=replaces,
             timeline=run.timeline,
             past=past,
         )
