@@ -1,6 +1,6 @@
 """What the application keeps for its routes, which are made once a process and serve every application."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Depends, Request
 from starlette.types import Scope
@@ -13,20 +13,14 @@ ANONYMOUS = Principal("anonymous", frozenset())
 """A client without a token, on the paths that need none."""
 
 
-# Coroutines, because FastAPI calls other functions in a thread.
-async def _http_request_service(request: Request) -> TaskService:
-    service: TaskService = request.app.state.service
-    return service
+def _http_app_state(name: str) -> Any:
+    """What the application keeps under that name, as a dependency of a route."""
 
+    # A coroutine, because FastAPI calls other functions in a thread.
+    async def read(request: Request) -> Any:
+        return getattr(request.app.state, name)
 
-async def _http_request_registry(request: Request) -> PrincipalRegistry | None:
-    registry: PrincipalRegistry | None = request.app.state.registry
-    return registry
-
-
-async def _http_request_sessions(request: Request) -> PrincipalSessions:
-    sessions: PrincipalSessions = request.app.state.sessions
-    return sessions
+    return Depends(read)
 
 
 async def _http_request_principal(request: Request) -> Principal:
@@ -39,7 +33,7 @@ def http_scope_principal(scope: Scope) -> Principal:
     return principal or ANONYMOUS
 
 
-Service = Annotated[TaskService, Depends(_http_request_service)]
-Registry = Annotated[PrincipalRegistry | None, Depends(_http_request_registry)]
-SessionStore = Annotated[PrincipalSessions, Depends(_http_request_sessions)]
+Service = Annotated[TaskService, _http_app_state("service")]
+Registry = Annotated[PrincipalRegistry | None, _http_app_state("registry")]
+SessionStore = Annotated[PrincipalSessions, _http_app_state("sessions")]
 Caller = Annotated[Principal, Depends(_http_request_principal)]
