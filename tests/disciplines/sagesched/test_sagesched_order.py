@@ -291,7 +291,7 @@ def test_ltr_interrupts_by_rank_and_promotes_who_starves() -> None:
 
 
 def test_trail_renews_its_guess_and_stops_interrupting_late() -> None:
-    hall = Hall(Trail(Told(), protect=0.8))
+    hall = Hall(Trail(Told()))
     job = hall.arrive("a", "100:1")
     hall.step(30)
     assert hall.table.rank[job.row] == 70.0

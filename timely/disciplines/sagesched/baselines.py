@@ -19,6 +19,8 @@ from timely.disciplines.step_builder import RankedDiscipline
 
 CHECK_S = 0.5
 """Time between two checks for starving requests, seconds."""
+PROTECTED_SHARE = 0.8
+"""TRAIL's C."""
 
 
 class Ssjf(ShortestRequest):
@@ -119,15 +121,14 @@ Refiner = Callable[[JobSpec, int], float]
 class Trail(_RankGuessingDiscipline):
     """TRAIL (Shahout et al. 2025): shortest predicted remaining length first, with limited preemption.
 
-    The prediction is renewed with every token. A request that has generated ``protect`` of its first prediction is
-    not interrupted any more.
+    The prediction is renewed with every token. A request that has generated ``PROTECTED_SHARE`` of its first
+    prediction is not interrupted any more.
 
     Args:
         refiner: predicts the remaining length.
             The original reads it from the model's inner layers, which a scheduler cannot see.
             Without it, the distribution over similar past prompts gives what is left beyond the tokens generated.
             Without a distribution it is the first prediction less these tokens.
-        protect: the paper's C.
     """
 
     info = DisciplineInfo(
@@ -139,16 +140,9 @@ class Trail(_RankGuessingDiscipline):
         starves="requests believed long, under a steady stream of ones believed short",
     )
 
-    def __init__(
-        self,
-        predictor: LengthPredictor | None = None,
-        *,
-        refiner: Refiner | None = None,
-        protect: float = 0.8,
-    ) -> None:
+    def __init__(self, predictor: LengthPredictor | None = None, *, refiner: Refiner | None = None) -> None:
         super().__init__(predictor)
         self._refiner = refiner
-        self._protect = protect
         self._lengths: dict[JobId, CostDistribution] = {}
 
     def arrived(self, job: Job, now: float) -> None:
@@ -169,7 +163,7 @@ class Trail(_RankGuessingDiscipline):
 
     def _rank(self, job: Job, guess: Guess) -> None:
         output = int(job.table.output_tokens[job.row])
-        if output >= self._protect * guess.tokens:
+        if output >= PROTECTED_SHARE * guess.tokens:
             job.table.rank[job.row] = -1.0
             return
         if self._refiner is not None:
