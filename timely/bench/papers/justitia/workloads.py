@@ -212,14 +212,6 @@ def draw_paper_application_kind(rng: Rng) -> str:
     return kinds[int(rng.integers(len(kinds)))]
 
 
-def _paper_arrivals(count: int, window_s: float, rng: Rng) -> list[float]:
-    """Arrival times within ``0..window_s``: a Poisson process given its number.
-
-    The paper scales Mooncake's conversation trace to its windows; ``real_inputs.paper_trace_arrivals`` does that.
-    """
-    return sorted(float(t) for t in rng.uniform(0.0, window_s, count))
-
-
 def paper_workload(
     seed: int,
     *,
@@ -230,10 +222,11 @@ def paper_workload(
     """A mixed suite of applications, in order of arrival.
 
     Args:
-        arrival_s: of the applications; drawn by ``arrivals`` when left out.
+        arrival_s: of the applications; a Poisson process, given its number, when left out. The paper scales Mooncake's
+            conversation trace to its windows; ``real_inputs.paper_trace_arrivals`` does that.
     """
     rng = np.random.default_rng(seed)
-    times = _paper_arrivals(applications, window_s, rng) if arrival_s is None else sorted(arrival_s)
+    times = sorted(rng.uniform(0.0, window_s, applications).tolist() if arrival_s is None else arrival_s)
     apps = [(when, paper_application(draw_paper_application_kind(rng), rng)) for when in times]
     return list(justitia_paper_tasks(apps, rng))
 
