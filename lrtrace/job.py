@@ -5,7 +5,6 @@ Unknown fields stay in ``extra`` and are written back.
 """
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, NoReturn, Self
@@ -27,11 +26,11 @@ def _fail_trace_field(name: str, expected: str, got: object) -> NoReturn:
     )
 
 
-def _check_trace_number(name: str, value: object, low: float, expected: str) -> float:
+def _check_trace_number(name: str, value: object, expected: str) -> float:
     if value.__class__ is not float and value.__class__ is not int:
         _fail_trace_field(name, expected, value)
     number: float = value
-    if not low <= number < math.inf or number > 1e300:
+    if not 0.0 <= number <= 1e300:
         _fail_trace_field(name, expected, value)
     return number
 
@@ -80,10 +79,10 @@ class Tuf:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _check_trace_number("ert_s", self.ert_s, 0.0, "zero or more seconds")
+        _check_trace_number("ert_s", self.ert_s, "zero or more seconds")
         if self.alpha.__class__ not in (float, int) or not -1e300 < self.alpha <= 0:
             _fail_trace_field("alpha", "zero or negative", self.alpha)
-        if _check_trace_number("beta", self.beta, 0.0, "positive") == 0:
+        if _check_trace_number("beta", self.beta, "positive") == 0:
             _fail_trace_field("beta", "positive", self.beta)
         _check_trace_extra(self.extra)
 
@@ -102,7 +101,7 @@ class Tuf:
                 raise BadInput("alpha: give alpha or cutoff_s, not both")
             cutoff = values.pop("cutoff_s")
             flat = cls(ert_s, 0.0, beta)
-            if _check_trace_number("cutoff_s", cutoff, 0.0, "a number of seconds") <= flat.ert_s:
+            if _check_trace_number("cutoff_s", cutoff, "a number of seconds") <= flat.ert_s:
                 _fail_trace_field("cutoff_s", f"later than ert_s={flat.ert_s}", cutoff)
             values["alpha"] = -flat.beta / (cutoff - flat.ert_s)
         return cls(ert_s, values.pop("alpha", -2.0), beta, values)
@@ -129,7 +128,7 @@ class TraceSegment:
     def __post_init__(self) -> None:
         _check_trace_text("text", self.text)
         _check_trace_integer("tokens", self.tokens, 1)
-        _check_trace_number("execution_s", self.execution_s, 0.0, "zero or more seconds")
+        _check_trace_number("execution_s", self.execution_s, "zero or more seconds")
         _check_trace_extra(self.extra)
 
     def to_dict(self) -> dict[str, Any]:
@@ -173,7 +172,7 @@ class TraceJob:
 
     def __post_init__(self) -> None:
         _check_trace_integer("job", self.job, 0)
-        _check_trace_number("arrival_s", self.arrival_s, 0.0, "zero or more seconds")
+        _check_trace_number("arrival_s", self.arrival_s, "zero or more seconds")
         _check_trace_integer("prompt_tokens", self.prompt_tokens, 1)
         _check_trace_integer("shared_prefix_tokens", self.shared_prefix_tokens, 0)
         if self.shared_prefix_tokens > self.prompt_tokens:
@@ -189,7 +188,7 @@ class TraceJob:
             _check_trace_integer("urgency", self.urgency, 0, 4)
         if self.acceptance is not None:
             expected = "a share from 0 to 1"
-            if _check_trace_number("acceptance", self.acceptance, 0.0, expected) > 1:
+            if _check_trace_number("acceptance", self.acceptance, expected) > 1:
                 _fail_trace_field("acceptance", expected, self.acceptance)
         _check_trace_extra(self.extra)
 
@@ -275,7 +274,7 @@ class TraceHeader:
         _check_trace_text("name", self.name)
         if self.seed is not None:
             _check_trace_integer("seed", self.seed, 0, 2**64 - 1)
-        _check_trace_number("network_s", self.network_s, 0.0, "zero or more seconds")
+        _check_trace_number("network_s", self.network_s, "zero or more seconds")
         _check_trace_extra(self.extra)
 
     @classmethod
