@@ -28,14 +28,7 @@ MEASURES: dict[str, tuple[str, ...]] = {
 RESPONSES = ("response p50", "response p90")
 """Measures that are compared with the prediction one by one."""
 
-RANKED_VALUES = (
-    "response p50",
-    "response p90",
-    "response mean",
-    "waiting mean",
-    "utility, urgent",
-    "utility, normal",
-)
+RANKED_VALUES = (*RESPONSES, "response mean", "waiting mean", "utility, urgent", "utility, normal")
 """Measures by which systems are compared.
 
 Utilities may be near zero. Their difference counts as a share of the maximum, where that is the larger one.
@@ -147,11 +140,8 @@ def live_bench_prediction_errors(
     for (system, row), name in itertools.product(rows.items(), RESPONSES):
         if name not in row["measured"]:
             continue
-        live, prediction, (least, greatest) = (
-            row["measured"][name],
-            row["predicted"][name],
-            row["range"][name],
-        )
+        live, prediction = row["measured"][name], row["predicted"][name]
+        least, greatest = row["range"][name]
         error = prediction / live - 1.0
         result.append(
             {

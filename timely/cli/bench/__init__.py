@@ -18,27 +18,9 @@ GROUP = "timely.bench"
 """Entry point group of the commands that other packages add."""
 
 BENCHMARKS = (
-    "overhead",
-    "plain",
-    "mixed",
-    "decisions",
-    "sim-speed",
-    "closed-loop",
-    "accuracy",
-    "live",
-    "cross",
-    "compare",
-    "capacity",
-    "routing",
-    "eta",
-    "surge",
-    "gpu",
-    "disciplines-live",
-    "injection",
-    "restart",
-    "paper",
-    "drafts",
-    "results",
+    *("overhead", "plain", "mixed", "decisions", "sim-speed", "closed-loop", "accuracy", "live"),
+    *("cross", "compare", "capacity", "routing", "eta", "surge", "gpu", "disciplines-live"),
+    *("injection", "restart", "paper", "drafts", "results"),
 )
 """Names of this package's benchmarks, in the order of the help; the module is the name with underscores."""
 

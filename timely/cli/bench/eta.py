@@ -6,11 +6,7 @@ from timely.cli.output import JsonFile
 
 
 def command(
-    hours: Hours = 1.0,
-    seed: Seed = 1,
-    profile: Profile = None,
-    live: Live = None,
-    json_file: JsonFile = None,
+    hours: Hours = 1.0, seed: Seed = 1, profile: Profile = None, live: Live = None, json_file: JsonFile = None
 ) -> None:
     """Error of predicted response times.
 
@@ -26,13 +22,7 @@ def command(
         result = measure_cli_live_surge(live, hours, seed, profile)["eta"]
         parts = [("late ones refused", result)]
     rows = [
-        (
-            title,
-            kind,
-            str(part["tasks"]),
-            format_cli_number(part["error_p50"]),
-            format_cli_number(part["error_p90"]),
-        )
+        (title, kind, str(part["tasks"]), *map(format_cli_number, (part["error_p50"], part["error_p90"])))
         for title, row in parts
         for kind, part in (
             ("all", row),

@@ -28,13 +28,7 @@ import numpy as np
 
 from timely.core.job import Job, JobId, JobSpec, JobTable
 from timely.disciplines.base import DisciplineInfo, Floats, StepLimits
-from timely.disciplines.laps_sd.constants import (
-    FACTOR,
-    FIRST_QUEUE_S,
-    QUEUES,
-    STABLE_ROUNDS,
-    STABLE_SPREAD,
-)
+from timely.disciplines.laps_sd.constants import FACTOR, FIRST_QUEUE_S, QUEUES, STABLE_ROUNDS, STABLE_SPREAD
 from timely.disciplines.output_length import LengthEstimates, LengthLearningDiscipline
 from timely.disciplines.requirements import SPECULATION, check_discipline_acceptance
 from timely.disciplines.step_builder import KeyedDiscipline

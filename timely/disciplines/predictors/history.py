@@ -273,11 +273,7 @@ class HistoryPredictor:
             path,
             LENGTH_HISTORY,
             {"space": self.embedder.name},
-            {
-                "vectors": self._vectors[order],
-                "inputs": self._inputs[order],
-                "outputs": self._outputs[order],
-            },
+            {"vectors": self._vectors[order], "inputs": self._inputs[order], "outputs": self._outputs[order]},
         )
 
     def load(self, path: Path) -> int:

@@ -25,12 +25,7 @@ from timely.disciplines.predictors.urgency import (
     UrgencyPredictor,
     UrgencyService,
 )
-from timely.disciplines.requirements import (
-    EXPECTED_TOKENS,
-    LEVELS,
-    URGENCY,
-    check_discipline_urgency,
-)
+from timely.disciplines.requirements import EXPECTED_TOKENS, LEVELS, URGENCY, check_discipline_urgency
 
 EXAMPLES = "examples"
 """Instead of a file: the urgency classifier trained on the texts that ship."""

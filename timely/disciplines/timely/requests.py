@@ -248,16 +248,8 @@ class TimelyUndatedRequests:
         old = len(self.tags)
         more = max(64, old)
         for name in (
-            "lengths",
-            "own_tokens",
-            "own_rounds",
-            "tags",
-            "apps",
-            "turns",
-            "_use",
-            "_left",
-            "_seen_output",
-            "_seen_prompt",
+            *("lengths", "own_tokens", "own_rounds", "tags", "apps", "turns"),
+            *("_use", "_left", "_seen_output", "_seen_prompt"),
         ):
             column = getattr(self, name)
             setattr(self, name, np.concatenate((column, np.zeros((more, *column.shape[1:]), column.dtype))))

@@ -54,11 +54,7 @@ class SimMemory:
     """
 
     def __init__(
-        self,
-        capacity: int,
-        profile: StepTimeProfile,
-        options: ReplayOptions,
-        controller: EngineController,
+        self, capacity: int, profile: StepTimeProfile, options: ReplayOptions, controller: EngineController
     ) -> None:
         self.pool = SimBlockPool(capacity, profile.kv.block_tokens)
         self.block_tokens = profile.kv.block_tokens

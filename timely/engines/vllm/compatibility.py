@@ -43,27 +43,13 @@ GRAMMAR_FIELDS = ("structured_output_request_ids", "grammar_bitmask")
 LOGGER_FIELDS = ("per_engine_labelvalues",)
 STATS_FIELDS = ("num_kv_fetch_reqs_by_stage", "kv_cache_usage")
 REQUEST_FIELDS = (
-    "next_decode_eligible_step",
-    "num_computed_tokens",
-    "num_output_placeholders",
-    "num_in_flight_tokens",
-    "num_stale_output_tokens",
-    "drop_stale_output",
-    "is_prefill_chunk",
-    "block_hashes",
-    "spec_token_ids",
+    *("next_decode_eligible_step", "num_computed_tokens", "num_output_placeholders", "num_in_flight_tokens"),
+    *("num_stale_output_tokens", "drop_stale_output", "is_prefill_chunk", "block_hashes", "spec_token_ids"),
 )
 SCHEDULER_FIELDS = (
-    "kv_holding_waiting",
-    "deferred_waiting",
-    "requires_kv_delivery",
-    "_pause_state",
-    "_inflight_prefills",
-    "reset_preempted_req_ids",
-    "num_waiting_for_streaming_input",
-    "grammar_compile_error_reqs",
-    "lora_config",
-    "num_spec_tokens",
+    *("kv_holding_waiting", "deferred_waiting", "requires_kv_delivery", "_pause_state", "_inflight_prefills"),
+    *("reset_preempted_req_ids", "num_waiting_for_streaming_input", "grammar_compile_error_reqs"),
+    *("lora_config", "num_spec_tokens"),
 )
 CACHE_METHODS: dict[str, tuple[str, ...]] = {
     "prefix_cache_lookup_enabled": ("request",),
@@ -71,9 +57,7 @@ CACHE_METHODS: dict[str, tuple[str, ...]] = {
     "allocate_slots": ("request", "num_new_tokens", "num_lookahead_tokens"),
     "cache_blocks": ("request", "num_computed_tokens"),
 }
-POOL_METHODS: dict[str, tuple[str, ...]] = {
-    "get_cached_block": ("block_hash", "kv_cache_group_ids"),
-}
+POOL_METHODS: dict[str, tuple[str, ...]] = {"get_cached_block": ("block_hash", "kv_cache_group_ids")}
 POOL_FIELDS = ("free_block_queue",)
 QUEUE_METHODS: dict[str, tuple[str, ...]] = {"remove": ("block",), "append_n": ("blocks",)}
 CORE_METHODS = (

@@ -224,9 +224,8 @@ class VllmEngine(Engine):
         if self._following is not None:
             self._following.cancel()
         self._reports.close()
-        if llm is None:
-            return
-        await shut_down_vllm(llm)
+        if llm is not None:
+            await shut_down_vllm(llm)
 
     async def wait_dead(self) -> EngineFailed:
         return await vllm_death(self._running())

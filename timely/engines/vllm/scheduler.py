@@ -48,11 +48,7 @@ from timely.engines.vllm.planned_queue import VllmPlannedQueue
 from timely.engines.vllm.readiness import VllmReadiness
 from timely.engines.vllm.request_intake import VllmRequestIntake
 from timely.engines.vllm.request_state import VllmLiveRequests, VllmRequestState
-from timely.engines.vllm.resumed_plan import (
-    advance_vllm_grammar,
-    resume_vllm_state,
-    vllm_resumed_tokens,
-)
+from timely.engines.vllm.resumed_plan import advance_vllm_grammar, resume_vllm_state, vllm_resumed_tokens
 from timely.engines.vllm.settings import SchedulerSettings, open_vllm_journal
 from timely.engines.vllm.step_room import VllmStepRoom
 from timely.engines.vllm.step_timing import VllmStepTiming, record_vllm_scheduled

@@ -159,16 +159,8 @@ def _search_case_step(sampler: CaseSampler, wording: str, kind: str, then: str) 
 
 
 ANY_STEP: tuple[Callable[[CaseSampler], CaseStep], ...] = (
-    *(
-        move_case_step,
-        move_case_step,
-        move_case_step,
-        turn_case_step,
-        turn_case_step,
-        photo_case_step,
-        wait_case_step,
-        say_case_step,
-    ),
+    *(move_case_step, move_case_step, move_case_step, turn_case_step, turn_case_step),
+    *(photo_case_step, wait_case_step, say_case_step),
     *(find_case_step, find_case_step, find_photo_case_step),
 )
 """Steps, with repetition as weight."""

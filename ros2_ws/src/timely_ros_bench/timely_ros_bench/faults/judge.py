@@ -12,19 +12,8 @@ from timely_interfaces.msg import ErrorCode, RobotState
 
 LATE_HOLD = "late_hold"
 VIOLATIONS = (
-    LATE_HOLD,
-    "lost",
-    "untyped",
-    "false_complete",
-    "repeated",
-    "out_of_order",
-    "unsent",
-    "out_of_limits",
-    "after_end",
-    "after_orphan",
-    "after_stop",
-    "wrong_owner",
-    "unreadable",
+    *(LATE_HOLD, "lost", "untyped", "false_complete", "repeated", "out_of_order", "unsent", "out_of_limits"),
+    *("after_end", "after_orphan", "after_stop", "wrong_owner", "unreadable"),
 )
 """``history.py`` describes all but the first, and judges them."""
 HOLD_WITHIN_S = 1.0

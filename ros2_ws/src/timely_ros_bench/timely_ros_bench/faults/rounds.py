@@ -9,28 +9,11 @@ from dataclasses import dataclass, replace
 from timely.core.errors import InvalidInput, UnknownName
 
 KINDS = (
-    "late_segment",
-    "unsafe_plan",
-    "driver_killed",
-    "bridge_killed",
-    "server_killed",
-    "dds_cut",
-    "emulator_dies",
-    "battery",
-    "driver_hangs",
-    "bridge_hangs",
-    "server_hangs",
-    "dds_cut_sent",
-    "dds_cut_received",
-    "fleet_stop",
-    "two_bridges",
-    "disk_full",
-    "server_disk_hangs",
-    "bridge_disk_hangs",
-    "driver_disk_hangs",
-    "clock_jumps",
-    "overload",
-    "new_scene",
+    *("late_segment", "unsafe_plan", "driver_killed", "bridge_killed", "server_killed", "dds_cut"),
+    *("emulator_dies", "battery", "driver_hangs", "bridge_hangs", "server_hangs"),
+    *("dds_cut_sent", "dds_cut_received", "fleet_stop", "two_bridges", "disk_full"),
+    *("server_disk_hangs", "bridge_disk_hangs", "driver_disk_hangs"),
+    *("clock_jumps", "overload", "new_scene"),
 )
 COMPANIONS = tuple(kind for kind in KINDS if kind not in ("late_segment", "unsafe_plan", "battery"))
 """Faults that may follow another one in its round."""
