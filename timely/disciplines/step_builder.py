@@ -78,8 +78,7 @@ class StepBuilder:
     @property
     def _queued_rows(self) -> Rows:
         table = self.table
-        rows: Rows = ((table.resume_s <= self.limits.now) & ~table.resident).nonzero()[0]
-        return rows
+        return ((table.resume_s <= self.limits.now) & ~table.resident).nonzero()[0]
 
     def decoding_room(self, rows: Rows) -> int:
         """How many of these decoding rows, from the first on, slots and tokens leave room for."""

@@ -279,8 +279,7 @@ def calibrate_gpu_bench_in_process(model: str, arguments: tuple[str, ...], round
 
     profile = calibrate_vllm_profile(Path(target).stem, model, arguments, rounds)
     save_step_time_profile(Path(target), profile)
-    result: Value = profile.model_dump(mode="json")
-    return result
+    return profile.model_dump(mode="json")
 
 
 def _predict_gpu_bench(bench: GpuBench, left_s: float) -> Value:

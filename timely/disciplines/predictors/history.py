@@ -248,8 +248,7 @@ class HistoryPredictor:
 
     def newest(self, most: int) -> Ints:
         """Slots of the latest requests, the newest first."""
-        slots: Ints = (self.request_count - 1 - np.arange(min(len(self), most))) % self.window
-        return slots
+        return (self.request_count - 1 - np.arange(min(len(self), most))) % self.window
 
     def latest(self, slots: Ints, most: int) -> Ints:
         """The latest of these slots, at most so many, in no order."""

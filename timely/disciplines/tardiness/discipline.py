@@ -276,8 +276,7 @@ class WeightedTardiness(KeyedDiscipline):
         """
         pace_s = table.pace_s[rows]
         stored_s = table.arrival_s[rows] + table.ert_s[rows] + pace_s * table.output_tokens[rows]
-        result: Floats = np.maximum(pace_s, stored_s - table.due_s[rows])
-        return result
+        return np.maximum(pace_s, stored_s - table.due_s[rows])
 
     @classmethod
     def _step_times_s(cls, table: JobTable, limits: StepLimits) -> tuple[float, float, float]:

@@ -55,8 +55,7 @@ class TardinessPromises:
 
     def _count_steeper(self) -> np.ndarray:
         """For each, how many of them lose utility as fast or faster, itself included."""
-        steeper: np.ndarray = self._weights.size - np.searchsorted(np.sort(self._weights), self._weights)
-        return steeper
+        return self._weights.size - np.searchsorted(np.sort(self._weights), self._weights)
 
     @property
     def hold(self) -> bool:

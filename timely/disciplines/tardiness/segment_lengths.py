@@ -101,5 +101,4 @@ class TardinessAnswerLengths:
         if self._stale:
             self._expect()
         places = np.searchsorted(self._edges, output_tokens, side="right") - 1
-        result: Floats = np.maximum(1.0, self._totals[places] - output_tokens)
-        return result
+        return np.maximum(1.0, self._totals[places] - output_tokens)

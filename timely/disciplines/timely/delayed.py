@@ -110,8 +110,7 @@ class TimelyDelayedMembers:
 
     def _delays_s(self, answers: Floats, lefts: Floats) -> Floats:
         """What each answer adds to the time of each member, seconds, shape ``(answers, members)``."""
-        delays: Floats = self._sequence_s * np.minimum(answers[:, None], lefts[None, :])
-        return delays
+        return self._sequence_s * np.minimum(answers[:, None], lefts[None, :])
 
 
 def _first_delayed_place(mask: Bools) -> int:

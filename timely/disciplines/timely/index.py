@@ -44,8 +44,7 @@ class TimelyMachine:
     def _use(self, tokens: Floats, even: Floats, context_tokens: Floats) -> Floats:
         above = np.maximum(tokens - even, 0.0)
         cache_area = above * (context_tokens + 0.5 * above)
-        use: Floats = np.minimum(tokens, even) / self.slots + cache_area / self.cache_tokens
-        return use
+        return np.minimum(tokens, even) / self.slots + cache_area / self.cache_tokens
 
 
 def timely_gittins_use(

@@ -50,8 +50,7 @@ class _PaperSegmentedEdf(Pud):
     """Section 7.3.2 with the order of the tasks' deadlines; a suspended generation keeps its task's deadline."""
 
     def keys(self, table: JobTable, limits: StepLimits) -> Floats:
-        result: Floats = -(table.arrival_s + table.ert_s)
-        return result
+        return -(table.arrival_s + table.ert_s)
 
 
 @dataclass(frozen=True, slots=True)
