@@ -7,8 +7,6 @@ sometimes an urgent one in between. Then it compares the emulators' own logs wit
 every action has to be in one of them, once, in order. Ends with status 1 if one is not.
 """
 
-from __future__ import annotations
-
 import argparse
 import ipaddress
 import json

@@ -1,7 +1,5 @@
 """The rover itself, emulated: ``python examples/robots/rover.py [PORT]``; two seconds a metre, one a turn."""
 
-from __future__ import annotations
-
 import selectors
 import socketserver
 import sys

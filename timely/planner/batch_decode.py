@@ -1,7 +1,5 @@
 """Lets a model plan many tasks at once, greedily, with or without examples and grammar."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -3,8 +3,6 @@
 Each stage that starts an engine runs in a process of its own, so that its memory on the accelerator is free afterwards.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import multiprocessing
