@@ -98,10 +98,11 @@ def _check_sim_fleet_task(task: PlannedTask) -> PlannedTask:
 
 def _sim_engine_load(engine: Simulator, task: PlannedTask) -> RoutingEngineLoad:
     memory, controller = engine.memory, engine.controller
+    _, cached_tokens = memory.holding(task)
     return RoutingEngineLoad(
         controller.table,
         controller.speed,
-        memory.cached_tokens_of(task),
+        cached_tokens,
         memory.pool.free,
         memory.pool.capacity,
         memory.block_tokens,

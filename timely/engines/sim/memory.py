@@ -95,9 +95,6 @@ class SimMemory:
             self.pool.warm(holding)
         return holding, self._cached_tokens(holding, task.prompt_tokens)
 
-    def cached_tokens_of(self, task: PlannedTask) -> int:
-        return self.holding(task)[1]
-
     def _cached_tokens(self, holding: SimHolding, tokens: int) -> int:
         # The last known token is always computed: its output is the next one.
         return min(self.pool.hit_blocks(holding) * self.block_tokens, tokens - 1)
