@@ -22,16 +22,16 @@ if not client.wait_for_server(timeout_sec=10.0):
 goal = ExecuteTask.Goal(task=task, tuf=TimeUtility(ert_s=0.2, beta=2.0, cutoff_s=0.5))
 goal_future = client.send_goal_async(goal, lambda message: print("segment:", message.feedback.segment.text))
 rclpy.spin_until_future_complete(node, goal_future, timeout_sec=10.0)
-handle = goal_future.result()
-if handle is None or not handle.accepted:
+if (handle := goal_future.result()) is None or not handle.accepted:
     sys.exit("the goal was not taken")
 answer = handle.get_result_async()
 try:
-    rclpy.spin_until_future_complete(node, answer, timeout_sec=300.0)
+    while not answer.done() and client.server_is_ready():
+        rclpy.spin_until_future_complete(node, answer, timeout_sec=1.0)
 except KeyboardInterrupt:
     rclpy.spin_until_future_complete(node, handle.cancel_goal_async(), timeout_sec=5.0)
 if not answer.done():
-    sys.exit("no result")
+    sys.exit("no result; the task may go on, as its bridge does not answer")
 result = answer.result().result
 print(f"{result.outcome}: {result.plan or 'no plan'}", flush=True)
 if result.error_code:

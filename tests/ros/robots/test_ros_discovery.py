@@ -124,6 +124,33 @@ def test_the_example_ends_its_discovery_wherever_it_ends(domain_id: int) -> None
     assert (ended.stdout, ended.stderr) == ("discovery ended: True\n", "no bridge serves drone1\n")
 
 
+LOST = """
+import runpy, sys
+from types import SimpleNamespace
+import rclpy.action
+from rclpy.task import Future
+
+accepted = Future()
+accepted.set_result(SimpleNamespace(accepted=True, get_result_async=Future))
+rclpy.action.ActionClient = lambda *arguments: SimpleNamespace(
+    wait_for_server=lambda timeout_sec: True,
+    send_goal_async=lambda goal, feedback: accepted,
+    server_is_ready=lambda: False,
+)
+sys.argv = ["send_task.py", "drone1", "Go round"]
+runpy.run_path(EXAMPLE, run_name="__main__")
+"""
+
+
+@pytest.mark.process
+def test_the_example_does_not_wait_for_a_bridge_that_is_gone(domain_id: int) -> None:
+    script = f"EXAMPLE = {str(ROOT / 'examples/ros/send_task.py')!r}\n{LOST}"
+    environment = {**os.environ, "ROS_DOMAIN_ID": str(domain_id)}
+    command = [sys.executable, "-c", script]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.stderr == "no result; the task may go on, as its bridge does not answer\n"
+
+
 ENDS = """
 import random, sys, time
 import rclpy
