@@ -94,7 +94,8 @@ def command(
         bool,
         typer.Option(
             "--jump-ahead",
-            help="Tokens that a plan's grammar forces take no step of their own (speculative decoding of vLLM).",
+            help="Tokens that a plan's grammar forces take no step of their own. By vLLM's speculative decoding, "
+            "beside which it refuses min_p and logit_bias.",
         ),
     ] = False,
     principals: Annotated[

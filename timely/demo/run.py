@@ -93,7 +93,8 @@ def _start_demo_server(options: DemoOptions, children: ChildProcesses, folder: P
         "--discipline", options.discipline, "--event-log", str(folder / "events.jsonl"),
     ]  # fmt: skip
     if options.engine == "vllm":
-        command += ["--journal", str(folder / "journal.jsonl")]
+        # There are no chats, which would lose sampling options by it.
+        command += ["--journal", str(folder / "journal.jsonl"), "--jump-ahead"]
     server = children.start("server", [*command, *options.serve], {"PYTHONUNBUFFERED": "1"})
     with _demo_progress(console, "loading the model into vLLM") as tick:
         url = server.wait_for_line("serving on ", SERVER_START_S, tick).split()[0]
