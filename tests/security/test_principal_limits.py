@@ -58,6 +58,24 @@ def test_a_bucket_permits_a_burst_and_then_its_rate() -> None:
     assert bucket.take(100.0) == 0.5
 
 
+def test_a_changed_rate_fills_no_bucket() -> None:
+    clock = ManualClock(0.0)
+    usage = PrincipalUsage(clock)
+
+    def request(rate_per_s: float, burst: int) -> None:
+        limits = PrincipalLimits(requests_per_s=rate_per_s, burst=burst)
+        principal = Principal("drones", frozenset(["robot"]), limits=limits)
+        usage.count_request(principal, int, 1, lambda: None)
+
+    for _ in range(2):
+        request(0.1, 2)
+    with pytest.raises(RateLimited) as refused:
+        request(0.05, 4)
+    assert refused.value.eta_s == pytest.approx(20.0)
+    clock.advance(20.0)
+    request(0.05, 4)
+
+
 @pytest.mark.parametrize("rate_per_s", [3, 7, 0.3])
 def test_a_client_that_waits_as_long_as_it_was_told_is_served(tmp_path: Path, rate_per_s: float) -> None:
     with (

@@ -107,7 +107,7 @@ class PrincipalUsage:
             return
         bucket = self._buckets.get(principal.name)
         if bucket is None or not bucket.fits(limits.requests_per_s, limits.burst):
-            level = self._levels.pop(principal.name, None)
+            level = self._levels.pop(principal.name, None) if bucket is None else bucket.level
             bucket = TokenBucket(limits.requests_per_s, limits.burst, now, level)
             self._buckets[principal.name] = bucket
         if wait_s := bucket.take(now):
