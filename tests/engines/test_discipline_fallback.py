@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import resource
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from timely.core.reports import ExecutionReport
 from timely.disciplines.timely.discipline import Timely
 from timely.engines.base import EngineEvent, GenerationRequest, SegmentReady
 from timely.engines.scripted import ScriptedEngine
+from timely.engines.step_time.journal import read_step_journal
 from timely.engines.vllm.settings import open_vllm_journal
 
 PLANS = {f"plan {n}": [f"tc({n});", f"tc({n + 1});", f"tc({n + 2});"] for n in range(1, 6)}
@@ -74,3 +77,18 @@ def test_a_journal_on_a_full_disk_raises_nothing_and_says_so_once(caplog: pytest
     journal({"event": "step"})
     journal({"event": "step"})
     assert caplog.text.count("lines of the journal are missing") == 1
+
+
+def test_a_line_that_a_full_disk_takes_in_part_leaves_the_journal_readable(tmp_path: Path) -> None:
+    path = tmp_path / "steps.jsonl"
+    journal = open_vllm_journal(str(path))
+    assert journal is not None
+    journal({"event": "finish", "job": "first"})
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 9, hard))
+    try:
+        journal({"event": "finish", "job": "second"})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    journal({"event": "finish", "job": "third"})
+    assert [event["job"] for event in read_step_journal(path)] == ["first", "third"]

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from timely.core.errors import InvalidInput, UnknownName
+from timely.core.files import append_whole
 from timely.core.job import PLAIN_SEGMENT_TOKENS
 from timely.disciplines.registry import DEFAULT, load_discipline
 from timely.engines.base import Mode
@@ -82,13 +83,14 @@ def open_vllm_journal(path: str | None) -> Journal | None:
     target = Path(path.replace("{pid}", str(os.getpid())))
     target.parent.mkdir(parents=True, exist_ok=True)
     # Open for the life of the process.
-    file = os.open(target, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    handle = os.open(target, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    file = os.fdopen(handle, "ab", buffering=0, closefd=False)
     failures = 0
 
     def write(event: Mapping[str, Any]) -> None:
         nonlocal failures
         try:
-            os.write(file, json.dumps(event, default=str, separators=(",", ":")).encode() + b"\n")
+            append_whole(file, json.dumps(event, default=str, separators=(",", ":")).encode() + b"\n")
         except OSError as error:
             # A full disk must not end the engine.
             failures += 1
