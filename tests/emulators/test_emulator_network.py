@@ -172,3 +172,12 @@ def test_the_command_runs_until_interrupted(tmp_path: Path) -> None:
             process.kill()
     (line,) = log.read_text().splitlines()
     assert json.loads(line)["command"] == "command"
+
+
+def test_a_log_on_a_full_disk_is_named() -> None:
+    with (
+        EmulatorCommandLog(Path("/dev/full")) as log,
+        pytest.raises(InvalidInput, match="cannot write it") as full,
+    ):
+        log.write(0.0, "command", "takeoff", "ok")
+    assert full.value.where == "/dev/full"

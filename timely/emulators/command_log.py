@@ -4,8 +4,11 @@ import json
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
-from typing import Any, Self, TextIO
+from typing import Any, Self
+
+from timely.core.files import append_whole, file_errors
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +32,17 @@ class EmulatorCommandLog:
     Args:
         path: the file, overwritten; None keeps the records in memory only.
         keep: maximum records in memory.
+
+    Raises:
+        InvalidInput: the file cannot be written; also from each method that writes.
     """
 
     def __init__(self, path: Path | None = None, *, keep: int = 100_000) -> None:
-        self._file: TextIO | None = path.open("w", encoding="utf-8") if path is not None else None
+        self._file: FileIO | None = None
+        if path is not None:
+            with file_errors(path, "cannot write it"):
+                path.write_bytes(b"")
+                self._file = path.open("ab", buffering=0)
         self._keep = keep
         self._records: list[dict[str, Any]] = []
         self._lock = threading.Lock()
@@ -61,8 +71,8 @@ class EmulatorCommandLog:
             self._records.append(record)
             del self._records[: -self._keep]
             if self._file is not None:
-                self._file.write(json.dumps(record) + "\n")
-                self._file.flush()
+                with file_errors(Path(self._file.name), "cannot write it"):
+                    append_whole(self._file, json.dumps(record).encode() + b"\n")
 
     def write_ends(self, t_s: float, ends: Iterable[MotionEnd]) -> None:
         for end in ends:
