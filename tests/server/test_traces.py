@@ -59,6 +59,21 @@ def test_the_generation_of_a_segment_says_its_steps_and_tokens_and_when_they_cam
     assert generated[1].events[0].time_unix_nano > generated[1].start_time_unix_nano
 
 
+def test_a_task_that_a_stop_of_the_fleet_ended_says_so() -> None:
+    with (
+        trace_collector() as (url, spans),
+        fleet(otlp_endpoint=url) as served,
+        served.http.stream("POST", "/v1/tasks", json=body()) as response,
+    ):
+        reader = Reader(response)
+        reader.next()
+        assert served.http.post("/v1/stop", json={"deadline_s": 0.0}).status_code == 200
+        reader.rest()
+    (task,) = [span for span in spans if span.name == "task"]
+    values = span_attributes(task)
+    assert (values["timely.outcome"], values["timely.cause"]) == ("cancelled", "fleet_stop")
+
+
 @pytest.mark.parametrize("trace_id", [TRACE, None])
 def test_the_event_log_joins_a_task_and_its_trace(tmp_path: Path, trace_id: str | None) -> None:
     log = tmp_path / "events.jsonl"

@@ -221,6 +221,7 @@ def _task_span(task: Task, now: float) -> TraceSpan:
             "timely.skill_set": task.skill_set.name,
             "timely.class": task.kind,
             "timely.outcome": task.outcome,
+            "timely.cause": (ending and ending.cause) or None,
             "timely.utility": task.utility(now),
             "gen_ai.usage.input_tokens": done.prompt_tokens if done is not None else None,
             "gen_ai.usage.output_tokens": done.tokens if done is not None else None,
