@@ -65,7 +65,7 @@ def test_a_changed_rate_fills_no_bucket() -> None:
     def request(rate_per_s: float, burst: int) -> None:
         limits = PrincipalLimits(requests_per_s=rate_per_s, burst=burst)
         principal = Principal("drones", frozenset(["robot"]), limits=limits)
-        usage.count_request(principal, int, 1, lambda: None)
+        usage.count_request(principal, int, 1, lambda ends: None)
 
     for _ in range(2):
         request(0.1, 2)
@@ -88,21 +88,29 @@ def test_a_client_that_waits_as_long_as_it_was_told_is_served(tmp_path: Path, ra
         assert drones.post("/v1/tasks", json=body(skill_set="none")).status_code == 422
 
 
+def test_a_request_of_several_generations_waits_for_as_many_ends() -> None:
+    usage = PrincipalUsage(ManualClock(0.0))
+    principal = Principal("drones", frozenset(["robot"]), limits=PrincipalLimits(live_plans=10))
+    with pytest.raises(RateLimited) as refused:
+        usage.count_request(principal, lambda: 9, 4, lambda ends: 0.5 * ends)
+    assert refused.value.eta_s == 1.5
+
+
 def test_a_fair_share_is_rounded_up_and_counts_the_active_principals() -> None:
     clock = ManualClock(0.0)
     usage = PrincipalUsage(clock)
     for name in ("first", "second", "third"):
-        usage.count_request(Principal(name, frozenset(["robot"])), int, 1, lambda: None)
+        usage.count_request(Principal(name, frozenset(["robot"])), int, 1, lambda ends: None)
     assert usage.fair_share(8) == 3
     clock.advance(ACTIVE_S - 1.0)
-    usage.count_request(Principal("first", frozenset(["robot"])), int, 1, lambda: None)
+    usage.count_request(Principal("first", frozenset(["robot"])), int, 1, lambda ends: None)
     assert usage.fair_share(8) == 3
     clock.advance(1.0)
     assert usage.fair_share(8) == 8
 
 
 def test_a_principal_without_limits_costs_no_count() -> None:
-    def count() -> int:
+    def count(ends: int = 1) -> int:
         raise AssertionError("nothing depends on it")
 
     usage, principal = PrincipalUsage(ManualClock(0.0)), Principal("drones", frozenset(["robot"]))
@@ -300,6 +308,33 @@ def test_the_last_places_are_for_principals_below_their_fair_share(tmp_path: Pat
         submit(arms)
         assert arms.post("/v1/tasks", json=body()).json()["code"] == "overloaded"
         check_refusal(drones.post("/v1/tasks", json=body()), "fair_share")
+
+
+@pytest.mark.parametrize(("drones_plans", "arms_plans", "ends", "of_plans"), [(14, 1, 2, 15), (8, 7, 1, 8)])
+def test_a_refusal_for_the_fair_share_names_when_a_place_is_for_every_principal(
+    tmp_path: Path, drones_plans: int, arms_plans: int, ends: int, of_plans: int
+) -> None:
+    """Two of 16 places are for principals below their share of 8."""
+    with (
+        limited(tmp_path, places=16) as server,
+        server.as_("drones", **OWNER) as drones,
+        ExitStack() as stack,
+    ):
+        arms = stack.enter_context(server.as_("arms"))
+
+        def submit(client: httpx.Client, **fields: Any) -> None:
+            answer = stack.enter_context(client.stream("POST", "/v1/tasks", json=body("long", **fields)))
+            assert Reader(answer).next()[1] == "accepted"
+
+        submit(drones, id="first")
+        server.fleet.run_for(2.0)
+        assert drones.delete("/v1/tasks/first").status_code == 200
+        for _ in range(drones_plans):
+            submit(drones, tuf="urgent")
+        for _ in range(arms_plans):
+            submit(arms, tuf="urgent")
+        problem = check_refusal(drones.post("/v1/tasks", json=body()), "fair_share")
+        assert problem["eta_s"] == pytest.approx(2.0 * ends / of_plans, abs=1e-3)
 
 
 def test_connections_over_the_limit_are_refused_but_for_reports_and_stops(tmp_path: Path) -> None:

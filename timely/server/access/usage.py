@@ -78,13 +78,13 @@ class PrincipalUsage:
         principal: Principal,
         live_plans: Callable[[], int],
         generations: int,
-        end_s: Callable[[], float | None],
+        end_s: Callable[[int], float | None],
     ) -> None:
         """Count a request for generations.
 
         Args:
             generations: that the request adds.
-            end_s: the expected time until one of the principal's generations ends, seconds; None: not known.
+            end_s: the expected time until so many of the principal's generations end, seconds; None: not known.
 
         Raises:
             TooLarge: the request alone is over the limit. RateLimited: the principal is over its limits.
@@ -101,7 +101,7 @@ class PrincipalUsage:
                 raise RateLimited(
                     f"{principal.name} has {live} plans in generation; its limit is {limits.live_plans}",
                     where="live_plans",
-                    eta_s=end_s(),
+                    eta_s=end_s(live + generations - limits.live_plans),
                 )
         if limits.requests_per_s is None:
             return

@@ -297,11 +297,12 @@ class TaskService:
         )
         places = self.settings.max_live_tasks
         fair = self.usage.fair_share(places)
-        if fair < places and tasks.is_scarce and (live_plans := tasks.live_of(name)) >= fair:
+        if fair < places and (surplus := tasks.surplus) and (live_plans := tasks.live_of(name)) >= fair:
+            etas_s = tasks.next_place_s(name, live_plans - fair + 1), tasks.next_place_s(ends=surplus)
             raise RateLimited(
                 f"{name} has {live_plans} plans in generation; its fair share is {fair}",
                 where="fair_share",
-                eta_s=tasks.next_place_s(),
+                eta_s=min((eta_s for eta_s in etas_s if eta_s is not None), default=None),
             )
 
     def _check_kv(self, principal: Principal, tokens: int) -> None:

@@ -132,20 +132,24 @@ class TaskTable:
         return not self._live()
 
     @property
-    def is_scarce(self) -> bool:
-        """Whether only those places are free that are for principals below their fair share."""
-        most = self._settings.max_live_tasks
-        return most - self._live() <= max(1, math.floor(FAIR_SHARE * most))
+    def surplus(self) -> int:
+        """How many generations have to end until a place is free that is for every principal.
 
-    def next_place_s(self, owner: str | None = None) -> float | None:
-        """Expected time until a generation ends, by how long the latest ones took, seconds; None: none has ended.
+        The last places are for principals below their fair share.
+        """
+        most = self._settings.max_live_tasks
+        return max(0, self._live() + max(1, math.floor(FAIR_SHARE * most)) + 1 - most)
+
+    def next_place_s(self, owner: str | None = None, ends: int = 1) -> float | None:
+        """Expected time until generations end, by how long the latest ones took, seconds; None: none has ended.
 
         Args:
-            owner: a generation of this principal; of any unless given.
+            owner: generations of this principal; of any unless given.
+            ends: how many.
         """
         lives_s = [task.generated_s - task.arrival_s for task in list(self.recent)[-RECENT_LIVES:]]
         live = len(self.generating()) if owner is None else self.live_of(owner)
-        return sum(lives_s) / len(lives_s) / live if lives_s and live else None
+        return ends * sum(lives_s) / len(lives_s) / live if lives_s and live else None
 
     def ahead_of(self, name: str | None = None) -> dict[str, RequestHints]:
         """Hints of the tasks, by id, that come before one that is being prepared and may not be in the engine yet.
