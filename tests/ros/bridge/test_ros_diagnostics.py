@@ -1,4 +1,4 @@
-"""What the bridge says of a robot on ``/diagnostics``."""
+"""What bridge and driver say of a robot on ``/diagnostics``."""
 
 from __future__ import annotations
 
@@ -11,6 +11,12 @@ from timely_bridge.diagnostics import bridge_robot_status
 from timely_bridge.goals import RobotEntry
 from timely_bridge.robot_server import BridgeRobotServer
 from timely_interfaces.msg import RobotState
+from timely_robots.robot import RobotStatus
+from timely_robots.ros.state_messages import (
+    RosDriverState,
+    ros_driver_diagnostic_status,
+    ros_driver_state_message,
+)
 
 
 def status(entry_profile: str, driver_profile: str, mode: int = RobotState.READY) -> Any:
@@ -36,3 +42,22 @@ def test_a_driver_with_another_profile_is_a_warning() -> None:
     assert other.level == DiagnosticStatus.WARN
     assert other.message == "plans are for tello, the driver has profile sim-drone"
     assert status("tello", "sim-drone", RobotState.STOPPED).message == "stopped"
+
+
+@pytest.mark.parametrize(
+    ("robot", "words"),
+    [
+        (RobotStatus(detail="nothing heard for 5 s", link_lost=True), "nothing heard for 5 s"),
+        (
+            RobotStatus(detail="no answer", link_lost=True, fault="not observed at rest 9 s after the stop"),
+            "not observed at rest 9 s after the stop; no answer",
+        ),
+        (RobotStatus(link_lost=True), "the link to the robot is lost"),
+        (RobotStatus(detail="flying", fault="the motors are hot"), "the motors are hot"),
+    ],
+)
+def test_a_driver_that_cannot_command_its_robot_says_why(robot: RobotStatus, words: str) -> None:
+    state = RosDriverState("tello", active=True, robot=robot)
+    status = ros_driver_diagnostic_status(state, "drone1/driver", "drone1")
+    assert (status.level, status.message) == (DiagnosticStatus.ERROR, words)
+    assert ros_driver_state_message(state).detail == words

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import closing
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -14,6 +15,7 @@ from manual_robot_clock import ManualRobotClock
 from ros_harness import LIMIT_S, eventually
 from timely_robots.clock import RobotClock
 from timely_robots.detector import DronePose
+from timely_robots.error_codes import ErrorCode
 from timely_robots.indy7 import robot as indy7_robot
 from timely_robots.indy7.link import Indy7Link
 from timely_robots.indy7.robot import Indy7Robot
@@ -590,3 +592,17 @@ def test_a_drone_whose_state_does_not_come_gets_the_order_to_land(monkeypatch: p
         assert not link.flying
     finally:
         link.close()
+
+
+@pytest.mark.parametrize(
+    ("complaint", "code"),
+    [("no answer", ErrorCode.CONNECTION_LOST), ("", ErrorCode.MOTION_TIMEOUT)],
+)
+def test_a_motion_behind_a_stop_without_effect_says_if_the_controller_is_silent(
+    complaint: str, code: ErrorCode
+) -> None:
+    link: Any = SimpleNamespace(halting=True, stops_pending=False, complaint=complaint)
+    motion: Any = SimpleNamespace(wait_for=lambda is_done, limit_s: is_done())
+    with pytest.raises(MotionError) as refused:
+        Indy7Robot()._settle(link, motion)
+    assert refused.value.code == code

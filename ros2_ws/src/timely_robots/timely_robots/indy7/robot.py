@@ -284,6 +284,8 @@ class Indy7Robot(Robot):
     def _settle(self, link: Indy7Link, motion: Motion) -> None:
         """Let earlier stops end: the controller takes nothing new while it brakes."""
         if not motion.wait_for(lambda: not (link.halting or link.stops_pending or link.moving()), MARGIN_S):
+            if link.complaint:
+                raise MotionError(link.complaint, ErrorCode.CONNECTION_LOST)
             raise MotionError("the arm does not come to rest", ErrorCode.MOTION_TIMEOUT)
 
 

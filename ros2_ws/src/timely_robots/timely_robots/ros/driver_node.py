@@ -297,7 +297,9 @@ class DriverNode(ManagedRosNode):
             self._status = self.robot.status()
         except Exception as error:  # of a vendor's library
             fault = f"its state cannot be read: {error}"
-            self._status = replace(self._status, at_rest=False, link_lost=True, battery=math.nan, fault=fault)
+            self._status = replace(
+                self._status, at_rest=False, link_lost=True, battery=math.nan, fault=fault, detail=""
+            )
         return self._status
 
     def _read_proximity(self) -> float | None:

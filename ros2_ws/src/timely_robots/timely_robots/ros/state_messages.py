@@ -61,9 +61,22 @@ class RosDriverState:
         return RobotState.EXECUTING if self.executor.executing else RobotState.READY
 
     @property
+    def problem(self) -> str:
+        """Why the robot cannot be commanded; empty if it can.
+
+        A robot that does not answer is not seen at rest either, and the cause comes with that fault.
+        """
+        robot = self.robot
+        if self.fault or not robot.link_lost:
+            return self.fault or robot.fault
+        return (
+            "; ".join(part for part in (robot.fault, robot.detail) if part) or "the link to the robot is lost"
+        )
+
+    @property
     def detail(self) -> str:
         """The ``detail`` of RobotState: words for people."""
-        parts = [self.fault or self.robot.fault or self.robot.detail]
+        parts = [self.problem or self.robot.detail]
         if self.segment_wait_s is not None and not self.fault:
             parts.insert(
                 0, f"holds: segment {self.executor.segment + 1} has not come for {self.segment_wait_s:.1f} s"
@@ -99,8 +112,8 @@ def ros_driver_state_message(state: RosDriverState) -> RobotState:
 def ros_driver_diagnostic_status(state: RosDriverState, node: str, hardware_id: str) -> DiagnosticStatus:
     mode, battery, wait_s = state.mode, state.robot.battery, state.segment_wait_s
     level, message = DiagnosticStatus.OK, MODE_NAMES[mode]
-    if mode == RobotState.FAULT:
-        level, message = DiagnosticStatus.ERROR, state.fault or state.robot.fault
+    if state.problem:
+        level, message = DiagnosticStatus.ERROR, state.problem
     elif mode == RobotState.STOPPED:
         level, message = DiagnosticStatus.WARN, "stopped; call ~/reset to go on"
     elif wait_s is not None and wait_s > HOLDING_WARNING_S:
