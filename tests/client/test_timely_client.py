@@ -492,6 +492,19 @@ def test_a_proxy_that_answers_for_a_server_that_is_away_ends_no_plan() -> None:
     assert not answers
 
 
+def test_a_cancellation_may_say_that_the_robot_drops_the_plan() -> None:
+    urls = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        urls.append(request.url.raw_path.decode())
+        return httpx.Response(200, json={"outcome": "cancelled"})
+
+    with TimelyClient(transport=httpx.MockTransport(answer)) as timely:
+        timely.cancel("a/b")
+        timely.cancel("a/b", dropped=True)
+    assert urls == ["/v1/tasks/a%2Fb", "/v1/tasks/a%2Fb?dropped=true"]
+
+
 @pytest.mark.parametrize("leaves_by", [KeyboardInterrupt, ZeroDivisionError, None])
 def test_a_server_that_is_gone_hides_no_error_of_the_program(leaves_by: type[BaseException] | None) -> None:
     def answer(request: httpx.Request) -> httpx.Response:

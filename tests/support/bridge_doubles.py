@@ -68,6 +68,8 @@ class FakeServer:
         self.replans: list[dict[str, Any]] = []
         self.reports: list[Report] = []
         self.cancelled: list[str] = []
+        self.dropped: list[str] = []
+        """Those of which the robot executes no more."""
         self.closed = False
         self.down = False
         """Nothing answers."""
@@ -116,11 +118,11 @@ class FakeServer:
         again._settled, again.ended, again.cause = before._settled, before.ended, before.cause
         return again
 
-    async def cancel(self, task_id: str, *, token: str | None = None) -> None:
+    async def cancel(self, task_id: str, *, token: str | None = None, dropped: bool = False) -> None:
         self._reach()
         if task_id not in self.streams:
             raise UnknownName("task", task_id, self.streams)
-        await self.streams[task_id].cancel()
+        await self.streams[task_id].cancel(dropped=dropped)
 
     async def health(self) -> dict[str, Any]:
         self._reach()
@@ -211,9 +213,11 @@ class FakeStream:
             self._over = self._over or report.kind == "failed"
         self._changed.set()
 
-    async def cancel(self) -> None:
+    async def cancel(self, *, dropped: bool = False) -> None:
         self._server._reach()
         self._server.cancelled.append(self.task_id)
+        if dropped:
+            self._server.dropped.append(self.task_id)
         self._over = True
         self._changed.set()
 

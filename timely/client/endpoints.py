@@ -236,17 +236,18 @@ class TimelyClientMethods(Generic[Result, Stream]):
             "POST", url, json=client_reports_body(reports, agent), headers=headers
         )
 
-    def cancel(self, task_id: str, *, token: str | None = None) -> Result:
+    def cancel(self, task_id: str, *, token: str | None = None, dropped: bool = False) -> Result:
         """Stop generating a plan; a second call changes nothing.
 
         Args:
             token: the task's, as for ``report``; an operator needs none.
+            dropped: the robot executes no more of it, so a task in execution is cancelled, too.
 
         Raises:
             UnknownName: no such task. NotAllowed: it belongs to another program.
         """
         headers = self._connection.task_tokens.header(task_id, token)
-        return self._connection.request("DELETE", client_v1_url_path("tasks", task_id), headers=headers)
+        return self._connection.request("DELETE", _client_cancel_url(task_id, dropped), headers=headers)
 
     def task(self, task_id: str) -> Result:
         """State, segments with their times, and measures of a task.
@@ -526,10 +527,14 @@ class ClientPlanStream(Generic[Result, Stream]):
             client_report_body("value", segment, value=str(value), elapsed_s=elapsed_s, age_s=age_s)
         )
 
-    def cancel(self) -> Result:
-        """Stop the generation; the iteration then ends with outcome ``cancelled``. Returns the server's answer."""
+    def cancel(self, *, dropped: bool = False) -> Result:
+        """Stop the generation; the iteration then ends with outcome ``cancelled``. Returns the server's answer.
+
+        Args:
+            dropped: the robot executes no more of the plan, so a task in execution is cancelled, too.
+        """
         return self._connection.request(
-            "DELETE", client_v1_url_path("tasks", self.task_id), headers=self._proof
+            "DELETE", _client_cancel_url(self.task_id, dropped), headers=self._proof
         )
 
     def _deliver(self, report: ExecutionReport) -> Result:
@@ -553,3 +558,7 @@ class ClientPlanStream(Generic[Result, Stream]):
     @property
     def _proof(self) -> dict[str, str]:
         return self._connection.task_tokens.header(self.task_id, self.token)
+
+
+def _client_cancel_url(task_id: str, dropped: bool) -> str:
+    return client_v1_url_path("tasks", task_id) + ("?dropped=true" if dropped else "")

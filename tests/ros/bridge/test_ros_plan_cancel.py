@@ -51,6 +51,16 @@ async def test_a_plan_that_was_cancelled_at_the_server_is_not_complete(
         assert (end.outcome, end.code) == (outcome, code)
 
 
+async def test_a_goal_that_is_cancelled_says_that_the_robot_drops_the_plan() -> None:
+    """Else the server counts a plan as complete that was cancelled while its last segments were executed."""
+    async with world() as here:
+        run, task = here.run()
+        await here.until(lambda: bool(run.sent_segments) and run.sent_segments[0].started.done())
+        run.cancel(ErrorCode.CANCELLED, "enough")
+        await here.end_of(task)
+        assert here.server.dropped == ["t1"]
+
+
 async def test_a_plan_that_a_stop_of_the_fleet_ended_moves_nothing_on() -> None:
     """The order to stop has a connection of its own, which may be slower or cut."""
     async with world(FakeServer({"go": PLAN}, ahead=0)) as here:

@@ -71,6 +71,18 @@ def test_a_task_is_cancelled_once_and_its_stream_ends(served: Fleet, state: str)
 
 
 @pytest.mark.parametrize("state", STATES)
+def test_a_task_whose_robot_drops_it_is_over_in_every_state(served: Fleet, state: str) -> None:
+    with task_in(state, served) as reader:
+        outcome = "complete" if state == "ended" else "cancelled"
+        for _ in range(2):
+            answer = served.http.delete("/v1/tasks/one", params={"dropped": "true"}).json()
+            assert answer["outcome"] == outcome
+        served.run_for(0.1)
+        assert (view(served)["state"], view(served)["outcome"]) == ("ended", outcome)
+        assert reader.rest()[-1][1] == "result"
+
+
+@pytest.mark.parametrize("state", STATES)
 def test_a_stop_ends_it(served: Fleet, state: str) -> None:
     with task_in(state, served) as reader:
         assert served.http.post("/v1/stop", json={"deadline_s": 0.0}).status_code == 200

@@ -1,8 +1,9 @@
 """``/v1/tasks``: request a plan, follow it, report its execution, cancel it."""
 
 import re
+from typing import Annotated
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from timely.core.errors import InvalidInput
@@ -25,6 +26,9 @@ from timely.server.tasks.task_events import server_task_event_bytes
 ACCEPTED_ID = 1
 """Id of the event ``accepted``."""
 
+Dropped = Annotated[
+    bool, Query(description="the robot executes no more of it, so a task in execution ends, too")
+]
 
 router = APIRouter(prefix="/v1/tasks", tags=["tasks"])
 
@@ -92,9 +96,11 @@ async def urgency(task_id: str, request: Request, service: Service, caller: Call
 
 
 @router.delete("/{task_id}")
-async def cancel(task_id: str, request: Request, service: Service, caller: Caller) -> JSONResponse:
+async def cancel(
+    task_id: str, request: Request, service: Service, caller: Caller, dropped: Dropped = False
+) -> JSONResponse:
     """Stop generating at once. It needs the task's token, unless an operator asks."""
-    task = await service.cancel(task_id, caller, _http_task_token(request, caller))
+    task = await service.cancel(task_id, caller, _http_task_token(request, caller), dropped=dropped)
     return JSONResponse({"task_id": task.task_id, "state": task.state, "outcome": task.outcome})
 
 

@@ -184,7 +184,7 @@ class TaskLifecycle:
         self._end_generation(task)
 
     async def discard(self, task: Task, ending: TaskEnding) -> None:
-        """End the rest of a plan, in generation or in execution: another plan replaces it."""
+        """End the rest of a plan, in generation or in execution: the robot executes no more of it."""
         await self.end(task, ending)
         if task.state == "executing":
             if task.outcome == "complete":

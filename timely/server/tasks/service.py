@@ -431,8 +431,13 @@ class TaskService:
         check_task_visible(task, principal)
         return task
 
-    async def cancel(self, task_id: str, principal: Principal, token: str | None) -> Task:
+    async def cancel(
+        self, task_id: str, principal: Principal, token: str | None, *, dropped: bool = False
+    ) -> Task:
         """End a task's generation now; what was released stays released. A second call changes nothing.
+
+        Args:
+            dropped: the robot executes no more of it, so a task in execution ends, too.
 
         Raises:
             UnknownName: no such task. NotAllowed: it belongs to another robot.
@@ -440,7 +445,8 @@ class TaskService:
         task = self._find(task_id)
         with self.recorder.audit_outcome(principal, "cancel", task_id):
             check_task_owner(task, principal, token)
-        await self.lifecycle.end(task, TaskEnding("cancelled"))
+        end = self.lifecycle.discard if dropped else self.lifecycle.end
+        await end(task, TaskEnding("cancelled"))
         await self.log.durable()
         return task
 

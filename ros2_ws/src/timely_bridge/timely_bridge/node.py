@@ -336,7 +336,7 @@ class BridgeNode(ManagedRosNode):
         """Cancel a task; repeated while the server cannot be reached."""
         while True:
             try:
-                await self._client.cancel(task_id, token=token or None)
+                await self._client.cancel(task_id, token=token or None, dropped=True)
             except Exception as error:  # also of the client's library
                 if isinstance(error, TimelyError) and not isinstance(error, EngineFailed | Overloaded):
                     return  # the server knows the task no more, or has ended it

@@ -467,13 +467,13 @@ class BridgePlanRun:
                 if stream is None:
                     # The server may have the task although its answer never came: the id is the bridge's own.
                     if self.submitted and bridge_error_owner(early_end.code) != "goal":
-                        await self.context.client.cancel(self.task_id, token=self.token)
+                        await self.context.client.cancel(self.task_id, token=self.token, dropped=True)
                     return
                 try:
                     if early_end.code not in CANCEL_CODES:
                         # The server must get the report of a failure before the cancellation.
                         await self._reports.join()
-                    await stream.cancel()
+                    await stream.cancel(dropped=True)
                 finally:
                     await stream.close()
         except UnknownName:
