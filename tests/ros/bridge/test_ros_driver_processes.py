@@ -24,6 +24,7 @@ from timely_bridge.fleet import parse_bridge_fleet
 from timely_interfaces.msg import ErrorCode, RobotState
 
 from timely.core.child_process import core_module_command
+from timely.core.errors import EngineFailed
 
 pytestmark = [pytest.mark.ros, pytest.mark.process]
 
@@ -134,6 +135,19 @@ def test_an_interrupted_start_waits_for_no_driver(monkeypatch: pytest.MonkeyPatc
     run_fleet._wait_for_bridge_drivers(bridge, processes, stop)
 
 
+@pytest.mark.parametrize("count", [30, 31])
+def test_a_fleet_of_many_processes_that_does_not_start_hears_of_the_option_for_it(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_fleet, "START_S", -1.0)
+    names = {f"drone{number}": number > 0 for number in range(count)}
+    bridge: Any = SimpleNamespace(drivers_ready=lambda: names, driver_faults=lambda: dict.fromkeys(names, ""))
+    processes: Any = SimpleNamespace(failure=lambda name: "")
+    with pytest.raises(EngineFailed, match="no state of the driver of drone0 within") as failure:
+        run_fleet._wait_for_bridge_drivers(bridge, processes, threading.Event())
+    assert ("--one-process" in str(failure.value)) == (count > 30)
+
+
 @pytest.mark.parametrize("line", ["3", "null", "{}", '"text"', "[]", "no JSON"])
 def test_the_last_line_of_a_driver_may_be_any_json(tmp_path: Path, line: str) -> None:
     processes = BridgeDriverProcesses(a_fleet(1, 0), tmp_path)
@@ -215,6 +229,7 @@ import json, sys, time
 from pathlib import Path
 from fleet_world import a_fleet
 from timely.core.child_process import core_module_command
+from timely.core.errors import EngineFailed
 from timely_bridge.driver_processes import BridgeDriverProcesses
 from timely_robots.ros.json_log import start_ros_json_log
 processes = BridgeDriverProcesses(a_fleet(1, 0), Path({str(tmp_path)!r}), json_log=start_ros_json_log())

@@ -44,6 +44,8 @@ log = logging.getLogger(__name__)
 SETTLE_S = 5.0
 START_S = 60.0
 """Longest start of the drivers' processes."""
+MOST_PROCESSES = 30
+"""With more, on two cores, the drivers' discovery of each other takes longer than ``START_S``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +159,11 @@ def _wait_for_bridge_drivers(
             if failure := fault or processes.failure(name):
                 raise EngineFailed(f"the driver of {name} did not start: {failure}")
         if time.monotonic() > deadline_s:
-            raise EngineFailed(f"no state of the driver of {', '.join(waiting)} within {START_S:g} s")
+            advice = f"; more than about {MOST_PROCESSES} robots need --one-process"
+            raise EngineFailed(
+                f"no state of the driver of {', '.join(waiting)} within {START_S:g} s"
+                + advice * (len(bridge.drivers_ready()) > MOST_PROCESSES)
+            )
         if stop.wait(0.05):
             return
 
@@ -188,7 +194,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--one-process",
         action="store_true",
-        help="all drivers in this process, for more than about 30 robots",
+        help=f"all drivers in this process, for more than about {MOST_PROCESSES} robots",
     )
     options, ros_args = parse_ros_program_arguments(parser, arguments)
     json_log = start_ros_json_log() if options.log_format == "json" else None
