@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from manual_clock import settle_clock_tasks
 from timely_bridge.error_codes import BridgeTaskError
-from timely_bridge.robot_lock import BridgeRobotClaim, BridgeRobotLock
+from timely_bridge.robot_lock import POLICIES, BridgeRobotClaim, BridgeRobotLock
 from timely_interfaces.msg import ErrorCode
 
 from timely.core.errors import InvalidInput
@@ -27,12 +27,13 @@ def claim(urgent: bool = False) -> BridgeRobotClaim:
     return BridgeRobotClaim(urgent, Cancellations())
 
 
-async def test_the_first_goes_at_once_and_may_ask_again() -> None:
-    lock, first = BridgeRobotLock(), claim()
+@pytest.mark.parametrize("policy", POLICIES)
+async def test_the_first_goes_at_once_and_may_ask_again(policy: str) -> None:
+    lock, first = BridgeRobotLock(policy), claim()
     async with asyncio.timeout(20):
         await lock.acquire(first)
         await lock.acquire(first)
-    assert lock.busy
+    assert (lock.busy, lock.queue_length) == (True, 0)
     lock.release(first)
     lock.release(first)
     assert not lock.busy
