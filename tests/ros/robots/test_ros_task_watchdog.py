@@ -50,10 +50,9 @@ def test_silence_orphans_and_a_word_brings_it_back() -> None:
 
 def test_only_so_many_tasks_are_remembered() -> None:
     tasks = watchdog()
-    for number in range(MAX_TASKS + 1):
-        tasks.observe(f"t{number}", Task.PLANNING, 0, 0.0)
-    assert not tasks.alive("t0", 0.0)
-    assert tasks.alive("t1", 0.0)
+    for task_id in (*(f"t{number}" for number in range(MAX_TASKS)), "t0", "new"):
+        tasks.observe(task_id, Task.PLANNING, 0, 0.0)
+    assert [tasks.alive(task_id, 0.0) for task_id in ("t0", "t1", "t2", "new")] == [True, False, True, True]
 
 
 def test_announcements_of_other_tasks_do_not_end_the_watch_of_the_task_in_execution() -> None:
