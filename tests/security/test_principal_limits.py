@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -102,9 +103,11 @@ def test_a_fair_share_is_rounded_up_and_counts_the_active_principals() -> None:
     for name in ("first", "second", "third"):
         usage.count_request(Principal(name, frozenset(["robot"])), int, 1, lambda ends: None)
     assert usage.fair_share(8) == 3
+    usage.restore("of an earlier start", 0.0, None)
+    assert usage.fair_share(8) == 2
     clock.advance(ACTIVE_S - 1.0)
     usage.count_request(Principal("first", frozenset(["robot"])), int, 1, lambda ends: None)
-    assert usage.fair_share(8) == 3
+    assert usage.fair_share(8) == 2
     clock.advance(1.0)
     assert usage.fair_share(8) == 8
 
@@ -116,6 +119,29 @@ def test_a_principal_without_limits_costs_no_count() -> None:
     usage, principal = PrincipalUsage(ManualClock(0.0)), Principal("drones", frozenset(["robot"]))
     usage.count_request(principal, count, 3, count)
     usage.check_kv(principal, count, 1_000_000, count)
+
+
+def test_connections_count_until_they_end() -> None:
+    usage = PrincipalUsage(ManualClock(0.0))
+    drones = Principal("drones", frozenset(["robot"]), limits=PrincipalLimits(connections=2))
+    for _ in range(2):
+        for _ in range(2):
+            usage.begin_connection(drones)
+        with pytest.raises(RateLimited):
+            usage.begin_connection(drones)
+        for _ in range(2):
+            usage.end_connection(drones)
+
+
+def test_a_principal_may_hold_its_limit_of_kv_cache_and_no_token_more() -> None:
+    drones = Principal("drones", frozenset(["robot"]), limits=PrincipalLimits(kv_tokens=100))
+    PrincipalUsage.check_kv(drones, lambda: 60, 40, lambda: 5.0)
+    for held_tokens, tokens in ((60, 41), (1, 100)):
+        with pytest.raises(RateLimited) as refused:
+            PrincipalUsage.check_kv(drones, partial(int, held_tokens), tokens, lambda: 5.0)
+        assert refused.value.eta_s == 5.0
+    with pytest.raises(TooLarge):
+        PrincipalUsage.check_kv(drones, int, 101, lambda: 5.0)
 
 
 def test_requests_over_the_rate_are_refused_with_the_time_of_the_next_one(tmp_path: Path) -> None:

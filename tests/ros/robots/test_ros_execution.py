@@ -139,11 +139,13 @@ def test_a_repeated_segment_moves_nothing(bench: Bench) -> None:
     assert bench.body.moved == ["a"]
 
 
-def test_a_repeat_says_whether_the_first_was_executed_to_its_end(bench: Bench) -> None:
-    listeners = [bench.send(index, text) for index, text in enumerate(["a", "b!", "c"])]
+@pytest.mark.parametrize("done", [0, 1])
+def test_a_repeat_says_whether_the_first_was_executed_to_its_end(bench: Bench, done: int) -> None:
+    texts = [*["a"] * done, "b!", "c"]
+    listeners = [bench.send(index, text) for index, text in enumerate(texts)]
     bench.run_until(listeners[-1].ended.is_set)
-    codes = [bench.send(index, text).result().code for index, text in enumerate(["a", "b!", "c"])]
-    assert codes == [ErrorCode.DUPLICATE, ErrorCode.SEGMENT_CANCELLED, ErrorCode.SEGMENT_CANCELLED]
+    codes = [bench.send(index, text).result().code for index, text in enumerate(texts)]
+    assert codes == done * [ErrorCode.DUPLICATE] + 2 * [ErrorCode.SEGMENT_CANCELLED]
     assert bench.send(4, "d").result().code == ErrorCode.OUT_OF_ORDER
 
 
