@@ -502,8 +502,11 @@ def test_stop_and_reset_by_role(guarded: Guarded) -> None:
         return TimelyClient(guarded.fleet.url, token=TOKENS[name])
 
     for name in ("planner", "watcher"):
-        with as_(name) as timely, pytest.raises(NotAllowed):
-            timely.stop_fleet(deadline_s=0.0)
+        with as_(name) as timely:
+            with pytest.raises(NotAllowed):
+                timely.stop_fleet(deadline_s=0.0)
+            with pytest.raises(NotAllowed, match="answer for robots"):
+                next(timely.stop_orders(["drone-1"]))
     with as_("drones") as bridge, as_("ops") as ops:
         stop_id = bridge.stop_fleet(deadline_s=0.0)["stop_id"]
         with pytest.raises(NotAllowed):
@@ -512,6 +515,8 @@ def test_stop_and_reset_by_role(guarded: Guarded) -> None:
             bridge.remove_stop_robots(["drone-1"])
         with pytest.raises(NotAllowed):
             bridge.acknowledge_stop(stop_id, "arm-1", "at_rest")
+        with as_("planner") as program, pytest.raises(NotAllowed, match="answer for robots"):
+            program.acknowledge_stop(stop_id, "drone-1", "at_rest")
         with pytest.raises(NotAllowed):
             next(bridge.stop_orders(["arm-1"]))
         assert ops.reset_stop()["stop_id"] == stop_id
@@ -563,6 +568,7 @@ def test_a_stop_survives_a_restart_until_a_reset(tmp_path: Path) -> None:
         next(orders)
         answer = timely.stop_fleet("smoke", deadline_s=0.0)
         bridge.acknowledge_stop(answer["stop_id"], "drone-1", "at_rest")
+        assert timely.stop_state()["success"]
         orders.close()
     assert answer["saved"]
     with fleet(state_dir=tmp_path) as second, client(second) as timely, client(second) as bridge:
@@ -573,6 +579,8 @@ def test_a_stop_survives_a_restart_until_a_reset(tmp_path: Path) -> None:
             timely.submit("short", skill_set="tiny-drone")
         orders = bridge.stop_orders(["drone-1"])
         assert next(orders) == StopOrder("stop", answer["stop_id"], "smoke")
+        bridge.acknowledge_stop(answer["stop_id"], "drone-1", "at_rest")
+        assert timely.stop_state()["success"]
         orders.close()
         assert timely.reset_stop()["saved"]
     with fleet(state_dir=tmp_path) as third, client(third) as timely:

@@ -114,6 +114,7 @@ def test_an_address_beyond_loopback_needs_principals_or_insecure() -> None:
         ("planner", "", 200),
         ("ops", "arm-1", 200),
         ("watcher", "drone-1", 403),
+        ("watcher", "", 403),
     ],
 )
 def test_a_principal_commands_the_robots_on_its_list(
