@@ -171,6 +171,33 @@ async def test_a_record_that_is_no_json_keeps_no_other_from_the_disk(tmp_path: P
     assert [record.get("kind") for record in records] == [None, "urgency"]
 
 
+def test_a_damaged_line_and_a_torn_end_are_told_apart() -> None:
+    line = record_log_line({"kind": "urgency"})
+    lines = parse_record_lines(line + b"x" + line + line + line[:-5])
+    assert (len(lines.records), lines.damaged_lines, lines.is_torn) == (2, [2], True)
+
+
+async def test_a_durable_record_is_on_the_disk_with_the_name_of_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_disk = dict[str, int]()
+
+    def flush(handle: int) -> None:
+        on_disk[os.readlink(f"/proc/self/fd/{handle}")] = os.fstat(handle).st_size
+
+    monkeypatch.setattr(os, "fdatasync", flush)
+    monkeypatch.setattr(os, "fsync", flush)
+    log = TaskLog(tmp_path, ManualClock(100.0))
+    await log.open()
+    for level in (0, 1):
+        log.write("urgency", "one", level=level)
+        await log.durable()
+        file = tmp_path / "00000001.log"
+        assert on_disk[str(file)] == file.stat().st_size
+    assert str(tmp_path) in on_disk
+    await log.close()
+
+
 def test_a_second_server_is_refused(tmp_path: Path) -> None:
     with server(tmp_path), pytest.raises(EngineFailed, match="another server uses it"), server(tmp_path):
         pass
