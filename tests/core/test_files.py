@@ -22,6 +22,19 @@ def test_text_and_bytes_replace_a_file_and_leave_nothing_else(tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_the_content_is_on_the_disk_before_the_name_and_the_name_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, flushed = tmp_path / "stop.json", list[tuple[bool, bool]]()
+
+    def flush(handle: int) -> None:
+        flushed.append((os.path.samestat(os.fstat(handle), tmp_path.stat()), path.exists()))
+
+    monkeypatch.setattr(os, "fsync", flush)
+    core_write_file(path, "{}")
+    assert flushed == [(False, False), (True, True)]
+
+
 def test_a_json_object_is_read_and_all_else_is_named(tmp_path: Path) -> None:
     path = tmp_path / "settings.json"
     path.write_text('{"seed": 1}')

@@ -48,7 +48,8 @@ def file_errors(path: Path, problem: str = "cannot read it") -> Iterator[None]:
 def replaced_file(path: Path) -> Iterator[Path]:
     """A temporary path beside ``path``, to be written in the block; it takes the name ``path`` at its end.
 
-    The content is on the disk before the name is. If the block raises, ``path`` stays as it was.
+    The content is on the disk before the name is, and both are at the end. If the block raises, ``path`` stays as it
+    was.
 
     Raises:
         InvalidInput: the file cannot be written.
@@ -62,6 +63,7 @@ def replaced_file(path: Path) -> Iterator[Path]:
             with temporary.open("rb") as file:
                 os.fsync(file.fileno())
             temporary.replace(path)
+            flush_file_names(path.parent)
         finally:
             temporary.unlink(missing_ok=True)
 

@@ -180,8 +180,8 @@ def _write_stop_file(path: Path | None, content: str | None) -> bool:
         path.parent.mkdir(parents=True, exist_ok=True)
         if content is None:
             path.unlink(missing_ok=True)
+            # It must be gone from the disk before the answer leaves.
+            flush_file_names(path.parent)
         else:
             core_write_file(path, content)
-        # The name itself must reach the disk before the answer leaves.
-        flush_file_names(path.parent)
     return True

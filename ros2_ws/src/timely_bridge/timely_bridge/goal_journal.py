@@ -15,7 +15,7 @@ from typing import Any
 
 from timely.core.clock import machine_boot_id
 from timely.core.errors import InvalidInput
-from timely.core.files import append_file_line, core_write_file, flush_file_names
+from timely.core.files import append_file_line, core_write_file
 from timely_bridge.interfaces import SegmentExecution
 from timely_bridge.outcome import BridgeTimeline
 
@@ -303,7 +303,6 @@ def read_bridge_identity(folder: Path) -> str:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         core_write_file(file, f"{identity}\n")
-        flush_file_names(folder)
     except (InvalidInput, OSError):
         return ""
     return identity
