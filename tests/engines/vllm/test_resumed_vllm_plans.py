@@ -104,10 +104,20 @@ def test_tokens_that_give_other_segments_are_refused() -> None:
 def test_behind_the_last_segment_there_is_only_the_end() -> None:
     segments = undisturbed()[1]
     request = GenerationRequest("plan", "x", max_tokens=100)
-    assert vllm_resumed_end(request, PlanHistory(0.0, tuple(segments[:3]))) is None
+    for sent_count in (0, 3):
+        assert vllm_resumed_end(request, PlanHistory(0.0, tuple(segments[:sent_count]))) is None
     end = vllm_resumed_end(request, PlanHistory(0.0, tuple(segments)))
     assert end is not None
     assert (end.reason, end.text, end.tokens) == ("complete", "go();" * 4, TOKENS)
+    assert end.last_token_s == segments[-1].ready_s
+
+
+def test_a_plan_with_all_its_tokens_goes_on_no_more() -> None:
+    history = PlanHistory(0.0, tuple(undisturbed()[1][:3]))
+    assert vllm_resumed_end(GenerationRequest("plan", "x", max_tokens=13), history) is None
+    end = vllm_resumed_end(GenerationRequest("plan", "x", max_tokens=12), history)
+    assert end is not None
+    assert (end.reason, end.tokens) == ("length", 12)
 
 
 def test_a_value_that_filled_the_context_ends_a_plan_that_would_go_on() -> None:
