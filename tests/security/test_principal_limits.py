@@ -379,3 +379,7 @@ def test_connections_over_the_limit_are_refused_but_for_reports_and_stops(tmp_pa
         reader.next()
         assert drones.post("/v1/tasks/first/reports", json=report).status_code == 200
         assert drones.post("/v1/stop", json={"deadline_s": 0.0}).status_code == 200
+        reader.rest()
+        for _ in range(2):
+            server.fleet.until(lambda: not server.fleet.service.usage._connections)
+            assert drones.get("/v1/tasks/first").status_code == 200
