@@ -85,6 +85,12 @@ def test_a_long_header_in_one_piece_is_431_too() -> None:
         assert (answer.status_code, answer.json()["where"]) == (431, "header")
 
 
+def test_a_request_with_a_long_header_is_not_executed() -> None:
+    with fleet(max_header_bytes=2_000) as served:
+        served.http.post("/v1/stop", headers={"X-Long": "y" * 3_000})
+        assert not served.http.get("/v1/stop").json()["stopped"]
+
+
 STOP_EVENTS = b"GET /v1/stop/events?agent=drone-1 HTTP/1.1\r\nHost: localhost\r\n\r\n"
 """Its response does not end."""
 
