@@ -282,3 +282,25 @@ async def test_no_segment_leaves_once_its_task_is_to_end() -> None:
     await ending
     assert (task.outcome, task.track.segments) == ("cancelled", [])
     await service.stop()
+
+
+async def test_a_plan_whose_generation_is_just_over_is_dropped_too() -> None:
+    """The generation is over some turns of the event loop before the task executes."""
+    clock = ManualClock(100.0)
+    service = TaskService(ScriptedEngine(PLANS, clock=clock, token_s=0.01), None, clock, catalogue())
+    await service.start()
+    task = await service.submit(TaskRequest.model_validate(body("short", id="one")), LOCAL)
+    states: list[str] = []
+
+    async def drop_at_once() -> None:
+        await task.over.wait()
+        states.append(task.state)
+        await service.cancel("one", LOCAL, TOKEN, dropped=True)
+
+    async with asyncio.timeout(WAIT_S):
+        dropping = asyncio.create_task(drop_at_once())
+        await clock.run_for(2.0)
+        await dropping
+    assert states == ["generating"]
+    assert (task.state, task.outcome) == ("ended", "cancelled")
+    await service.stop()

@@ -186,6 +186,8 @@ class TaskLifecycle:
     async def discard(self, task: Task, ending: TaskEnding) -> None:
         """End the rest of a plan, in generation or in execution: the robot executes no more of it."""
         await self.end(task, ending)
+        if task.over.is_set():
+            self._end_generation(task)  # its own coroutine has not seen it yet
         if task.state == "executing":
             if task.outcome == "complete":
                 task.ending = ending
