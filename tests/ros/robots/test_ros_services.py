@@ -46,8 +46,8 @@ class ThreadAtOnce:
 
     refused = False
 
-    def __init__(self, *, target: Any, args: Any, **options: Any) -> None:
-        self.start = lambda: target(*args)
+    def __init__(self, *, target: Any, **options: Any) -> None:
+        self.start = target
         if self.refused:
             raise RuntimeError("can't start new thread")
 
@@ -77,7 +77,69 @@ def test_without_threads_a_response_is_sent_once(monkeypatch: pytest.MonkeyPatch
     assert node.sends == 1
     monkeypatch.setattr(ThreadAtOnce, "refused", False)
     service.send_response(Trigger.Response(), None)
-    assert node.sends == 3
+    assert node.sends == 4, "the one before, too"
+
+
+def test_responses_that_are_dropped_together_are_all_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of two clients that start at once, beside one that never has a reader."""
+    received: list[str] = []
+    node, service = dropping_service(0, monkeypatch)
+    threads: list[Any] = []
+
+    def thread(*, target: Any, **options: Any) -> Any:
+        threads.append(target)
+        return SimpleNamespace(start=lambda: None)
+
+    def send(response: Any, header: Any) -> None:
+        node.sends += 1
+        if header == "deaf" or node.sends <= 3:
+            node.now_s += 2 * MATCH_S
+        else:
+            received.append(header)
+
+    monkeypatch.setattr(services, "threading", SimpleNamespace(Thread=thread, Lock=threading.Lock))
+    service = create_ros_service(
+        SimpleNamespace(create_service=lambda *arguments: SimpleNamespace(send_response=send)),
+        Trigger,
+        "x",
+        lambda request, response: response,
+    )
+    for header in ("deaf", "one", "two"):
+        service.send_response(Trigger.Response(), header)
+    assert (received, len(threads)) == ([], 1)
+    threads[0]()
+    assert sorted(received) == ["one", "two"]
+    assert node.sends == 3 + 2 + len(WAITS_S)
+
+
+@pytest.mark.ros
+@pytest.mark.parametrize("executor", ["events", "single"])
+def test_a_client_gets_a_response_that_was_not_sent_at_first(
+    executor: str, domain_id: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sends: list[str] = []
+    send = Service.send_response
+
+    def drop_first(service: Any, response: Any, header: Any) -> None:
+        sends.append(response.message)
+        if len(sends) > 1:
+            send(service, response, header)
+
+    monkeypatch.setenv(EXECUTOR_VARIABLE, executor)
+    monkeypatch.setattr(services, "MATCH_S", -1.0)
+    monkeypatch.setattr(services, "WAITS_S", (0.0,))
+    monkeypatch.setattr(Service, "send_response", drop_first)
+    context = isolated_ros_context(domain_id)
+    node = rclpy.create_node("served", context=context)
+    create_ros_service(node, Trigger, "/x", lambda request, response: Trigger.Response(message="yes"))
+    spinner = RosSpinner(context, [node], name="served").start()
+    program = Program(domain_id)
+    try:
+        assert program.call(Trigger, "/x").message == "yes"
+        assert sends == ["yes", "yes"]
+    finally:
+        program.close()
+        assert spinner.close()
 
 
 @pytest.mark.ros
