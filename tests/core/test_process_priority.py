@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -52,11 +53,21 @@ def test_threads_that_may_not_run_first_or_have_a_policy_stay_as_they_are(
 
 
 @pytest.mark.parametrize(
-    ("own_priority", "used_s", "demoted"),
-    [(1, {1: 1.0, 2: 0.7}, 1), (1, {1: 0.7, 2: 0.8}, None), (20, {1: 2.0, 2: 0.0}, None)],
+    ("own_priority", "python", "used_s", "demoted"),
+    [
+        (1, {1, 2}, {1: 1.0, 2: 0.7}, [1]),
+        (1, {1, 2}, {1: 0.7, 2: 0.8}, []),
+        (1, set(), {1: 1.0, 2: 0.9}, []),
+        (1, {1}, {1: 1.7, 2: 1.8}, [1, 2]),
+        (20, {1}, {1: 2.0, 2: 2.0}, []),
+    ],
 )
 def test_the_busiest_of_raised_threads_that_keep_a_processor_becomes_ordinary(
-    own_priority: int, used_s: dict[int, float], demoted: int | None, monkeypatch: pytest.MonkeyPatch
+    own_priority: int,
+    python: set[int],
+    used_s: dict[int, float],
+    demoted: list[int],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     changed: list[tuple[int, int]] = []
     clock_s = 100.0
@@ -69,14 +80,29 @@ def test_the_busiest_of_raised_threads_that_keep_a_processor_becomes_ordinary(
     monkeypatch.setattr(
         os, "sched_setscheduler", lambda thread, policy, param: changed.append((thread, policy))
     )
+    monkeypatch.setattr(
+        priority,
+        "threading",
+        SimpleNamespace(enumerate=lambda: [SimpleNamespace(native_id=n) for n in python]),
+    )
     monkeypatch.setattr(time, "monotonic", lambda: clock_s)
     # Linux numbers a thread's clock so.
     monkeypatch.setattr(time, "clock_gettime", lambda clock: computed_s[~(clock >> 3)])
     watch = priority.CoreRealtimeWatch()
-    assert watch.check() is None
+    assert watch.check() == []
     clock_s += 2.0
     for thread, seconds in used_s.items():
         computed_s[thread] += seconds
     computed_s[3] += 2.0
     assert watch.check() == demoted
-    assert changed == ([(demoted, os.SCHED_OTHER)] if demoted else [])
+    assert changed == [(thread, os.SCHED_OTHER) for thread in demoted]
+
+
+def test_a_thread_that_cannot_become_ordinary_is_not_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(thread: int, policy: int, param: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "sched_setscheduler", refuse)
+    monkeypatch.setattr(priority, "_realtime_computed_s", iter([{1: 0.0}, {1: 100.0}]).__next__)
+    watch = priority.CoreRealtimeWatch()
+    assert (watch.check(), watch.check()) == ([], [])

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import platform
+import threading
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -64,25 +65,35 @@ class CoreRealtimeWatch:
         self._computed_s: dict[int, float] = {}
         self._checked_s = time.monotonic()
 
-    def check(self) -> int | None:
-        """The id of the thread that computed most, if all together used nearly a whole processor since the last call.
+    def check(self) -> list[int]:
+        """The ids of threads that used nearly a whole processor since the last call; they are ordinary ones now.
 
-        It is an ordinary one now. Python's threads share one processor, so each of several may use little of it.
+        Python's threads share one processor, so together they count as one thread.
+
+        Raises:
+            OSError: the system does not tell the threads.
         """
         now_s = time.monotonic()
         passed_s, self._checked_s = now_s - self._checked_s, now_s
         before_s, self._computed_s = self._computed_s, _realtime_computed_s()
-        used_s = {
-            thread: computed_s - before_s[thread]
-            for thread, computed_s in self._computed_s.items()
-            if thread in before_s
-        }
-        if sum(used_s.values()) <= MOST_REALTIME_SHARE * passed_s:
-            return None
-        busiest = max(used_s, key=lambda thread: used_s[thread])
-        with contextlib.suppress(OSError):
-            os.sched_setscheduler(busiest, os.SCHED_OTHER, os.sched_param(0))
-        return busiest
+        python_threads = {thread.native_id for thread in threading.enumerate()}
+        used_s: dict[int, dict[int, float]] = {}
+        for thread, computed_s in self._computed_s.items():
+            sharing = used_s.setdefault(0 if thread in python_threads else thread, {})
+            sharing[thread] = computed_s - before_s.get(thread, computed_s)
+        busiest = [
+            max(sharing, key=lambda thread: sharing[thread])
+            for sharing in used_s.values()
+            if sum(sharing.values()) > MOST_REALTIME_SHARE * passed_s
+        ]
+        return [thread for thread in busiest if _end_core_realtime(thread)]
+
+
+def _end_core_realtime(thread: int) -> bool:
+    with contextlib.suppress(OSError):
+        os.sched_setscheduler(thread, os.SCHED_OTHER, os.sched_param(0))
+        return True
+    return False
 
 
 def _realtime_computed_s() -> dict[int, float]:

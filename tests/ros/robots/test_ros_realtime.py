@@ -8,6 +8,8 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from timely_robots.ros import realtime
@@ -112,4 +114,24 @@ def test_a_stop_that_computes_without_a_pause_does_not_keep_the_processor() -> N
         [sys.executable, "-c", BUSY_PROGRAM], capture_output=True, text=True, timeout=30, check=True
     )
     assert done.stdout.split("\n")[:-1] == ["raised", "ordinary", "True"]
-    assert "thread busy computes without a pause" in done.stderr
+    assert "thread busy keeps a processor" in done.stderr
+
+
+def test_a_demoted_thread_comes_first_again_and_a_failed_check_ends_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers: list[list[int] | OSError] = [[7], OSError("no file descriptors"), [], [], [], []]
+    raised: list[int] = []
+    watch = SimpleNamespace(check=lambda: _answer(answers.pop(0)))
+    monkeypatch.setattr(realtime, "CoreRealtimeWatch", lambda: watch)
+    monkeypatch.setattr(realtime, "DEMOTED_CHECKS", 3)
+    monkeypatch.setattr(realtime, "raise_ros_stop_threads", lambda: raised.append(len(answers)))
+    end: Any = SimpleNamespace(wait=lambda timeout_s: not answers)
+    realtime._watch_ros_realtime(end)
+    assert raised == [2]
+
+
+def _answer(answer: list[int] | OSError) -> list[int]:
+    if isinstance(answer, OSError):
+        raise answer
+    return answer

@@ -34,6 +34,9 @@ NICENESS = -10
 REALTIME_WATCH_S = 2.0
 """How long threads of a stop may keep a processor to themselves, as a robot's ``stop`` that never pauses does."""
 
+DEMOTED_CHECKS = 30
+"""After so many checks without a busy thread, those that became ordinary ones come first again."""
+
 TRANSPORT_THREADS = "dds."
 """The names of the middleware's threads begin so."""
 
@@ -73,12 +76,12 @@ def realtime_ros_process() -> Iterator[None]:
     gc.freeze()
     end = threading.Event()
     watch = threading.Thread(target=_watch_ros_realtime, args=(end,), name="realtime-watch", daemon=True)
-    watch.start()
+    with contextlib.suppress(RuntimeError):  # this process gets no more threads
+        watch.start()
     try:
         yield
     finally:
         end.set()
-        watch.join()
         _active.clear()
         gc.unfreeze()
         sys.setswitchinterval(before)
@@ -86,14 +89,19 @@ def realtime_ros_process() -> Iterator[None]:
 
 def _watch_ros_realtime(end: threading.Event) -> None:
     watch = CoreRealtimeWatch()
+    demotions = 0
     while not end.wait(REALTIME_WATCH_S):
-        thread = watch.check()
-        if thread is not None:
-            names = {item.native_id: item.name for item in threading.enumerate()}
-            log.error(
-                "thread %s computes without a pause at real-time priority; it has the ordinary one now",
-                names.get(thread, thread),
-            )
+        with contextlib.suppress(OSError):  # as without file descriptors
+            threads = watch.check()
+            for thread in threads:
+                names = {item.native_id: item.name for item in threading.enumerate()}
+                log.error(
+                    "thread %s keeps a processor at real-time priority; it has the ordinary one for a while",
+                    names.get(thread, thread),
+                )
+            demotions = DEMOTED_CHECKS if threads else max(0, demotions - 1)
+            if demotions == 1:
+                raise_ros_stop_threads()
 
 
 def shorten_ros_time_slices() -> int:
