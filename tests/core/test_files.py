@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import stat
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -109,3 +112,35 @@ def test_a_pipe_is_written_directly(tmp_path: Path) -> None:
 def test_a_dash_is_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
     core_write_file(STDOUT, "shown\n")
     assert capsys.readouterr().out == "shown\n"
+
+
+@pytest.mark.parametrize("reason", [errno.EINVAL, errno.EIO])
+def test_a_file_system_that_cannot_flush_folders_takes_files(
+    reason: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flush = os.fsync
+
+    def flush_files(handle: int) -> None:
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise OSError(reason, os.strerror(reason))
+        flush(handle)
+
+    monkeypatch.setattr(os, "fsync", flush_files)
+    with nullcontext() if reason == errno.EINVAL else pytest.raises(InvalidInput, match="Input/output error"):
+        core_write_file(tmp_path / "result.json", "done")
+    assert (tmp_path / "result.json").read_text() == "done"
+
+
+def test_a_folder_that_takes_files_and_cannot_be_read_takes_a_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    system_open = os.open
+
+    def refuse_folders(path: Any, flags: int, *rest: Any, **options: Any) -> int:
+        if Path(path) == tmp_path:
+            raise PermissionError
+        return system_open(path, flags, *rest, **options)
+
+    monkeypatch.setattr(os, "open", refuse_folders)
+    core_write_file(tmp_path / "result.json", "done")
+    assert (tmp_path / "result.json").read_text() == "done"

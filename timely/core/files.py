@@ -52,7 +52,7 @@ def replaced_file(path: Path) -> Iterator[Path]:
     was.
 
     Raises:
-        InvalidInput: the file cannot be written.
+        InvalidInput: the file cannot be written. The new content may be there, if the disk did not take the name.
     """
     with file_errors(path, "cannot write it"):
         temporary = path.with_name(f".{path.stem}.{secrets.token_hex(8)}{path.suffix}")
@@ -170,10 +170,19 @@ def append_file_line(path: Path, line: bytes, *, flush: bool = False) -> int:
 
 
 def flush_file_names(folder: Path) -> None:
-    """Bring the names of new and removed files to the disk. Raises OSError if the disk refuses."""
-    handle = os.open(folder, os.O_RDONLY)
+    """Bring the names of new and removed files to the disk. Raises OSError if the disk refuses.
+
+    A file system that cannot flush a folder, and a folder that cannot be read, bring them there by themselves.
+    """
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except PermissionError:
+        return
     try:
         os.fsync(handle)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
     finally:
         os.close(handle)
 
