@@ -44,15 +44,18 @@ def test_a_driver_with_another_profile_is_a_warning() -> None:
     assert status("tello", "sim-drone", RobotState.STOPPED).message == "stopped"
 
 
+LOST = "the link to the robot is lost"
+
+
 @pytest.mark.parametrize(
     ("robot", "words"),
     [
-        (RobotStatus(detail="nothing heard for 5 s", link_lost=True), "nothing heard for 5 s"),
+        (RobotStatus(detail="nothing heard for 5 s", link_lost=True), f"{LOST}: nothing heard for 5 s"),
         (
             RobotStatus(detail="no answer", link_lost=True, fault="not observed at rest 9 s after the stop"),
-            "not observed at rest 9 s after the stop; no answer",
+            f"{LOST}: not observed at rest 9 s after the stop; no answer",
         ),
-        (RobotStatus(link_lost=True), "the link to the robot is lost"),
+        (RobotStatus(link_lost=True), LOST),
         (RobotStatus(detail="flying", fault="the motors are hot"), "the motors are hot"),
     ],
 )

@@ -69,9 +69,8 @@ class RosDriverState:
         robot = self.robot
         if self.fault or not robot.link_lost:
             return self.fault or robot.fault
-        return (
-            "; ".join(part for part in (robot.fault, robot.detail) if part) or "the link to the robot is lost"
-        )
+        lost, reason = "the link to the robot is lost", "; ".join(filter(None, (robot.fault, robot.detail)))
+        return f"{lost}: {reason}" if reason else lost
 
     @property
     def detail(self) -> str:
