@@ -142,7 +142,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Write the files; with ``--check`` 1 if one is out of date."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a file is out of date")
-    return write_or_check(outputs(), check=parser.parse_args(arguments).check)
+    return write_or_check(__file__, outputs(), check=parser.parse_args(arguments).check)
 
 
 if __name__ == "__main__":

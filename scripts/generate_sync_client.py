@@ -54,7 +54,7 @@ def main(arguments: list[str]) -> int:
     """Write the modules, or with ``--check`` compare them with what would be written; 0 if all is well."""
     sources = {name: (CLIENT / f"async_{name}.py").read_text() for name in MODULES}
     texts = {CLIENT / f"sync_{name}.py": synchronous(source) for name, source in sources.items()}
-    return write_or_check(texts, check=arguments == ["--check"])
+    return write_or_check(__file__, texts, check=arguments == ["--check"])
 
 
 if __name__ == "__main__":

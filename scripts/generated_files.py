@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 
-def write_or_check(texts: Mapping[Path, str], *, check: bool) -> int:
+def write_or_check(script: str, texts: Mapping[Path, str], *, check: bool) -> int:
     """Write the files that differ from their texts, or with ``check`` name them on standard error.
 
     Returns:
@@ -14,7 +14,7 @@ def write_or_check(texts: Mapping[Path, str], *, check: bool) -> int:
     stale = [path for path, text in texts.items() if not path.is_file() or path.read_text() != text]
     for path in stale:
         if check:
-            print(f"{path}: out of date; run python {sys.argv[0]}", file=sys.stderr)
+            print(f"{path}: out of date; run python scripts/{Path(script).name}", file=sys.stderr)
         else:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(texts[path])

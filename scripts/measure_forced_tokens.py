@@ -111,7 +111,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="compare, write nothing")
     check = parser.parse_args().check
-    return write_or_check({FORCED_TOKENS_FILE: measure_forced_tokens()}, check=check)
+    return write_or_check(__file__, {FORCED_TOKENS_FILE: measure_forced_tokens()}, check=check)
 
 
 if __name__ == "__main__":

@@ -171,7 +171,7 @@ def main(arguments: list[str]) -> int:
     head, _, rest = page.partition(BEGIN)
     _, _, tail = rest.partition(END)
     texts = {PAGE: f"{head}{BEGIN}\n{table(rooms)}\n{END}{tail}", PICTURE: picture(rooms)}
-    return write_or_check(texts, check=arguments == ["--check"])
+    return write_or_check(__file__, texts, check=arguments == ["--check"])
 
 
 if __name__ == "__main__":

@@ -145,7 +145,9 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing")
     options = parser.parse_args()
     os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
-    return write_or_check({options.output: write_policy(read_graph(options.fleet))}, check=options.check)
+    return write_or_check(
+        __file__, {options.output: write_policy(read_graph(options.fleet))}, check=options.check
+    )
 
 
 if __name__ == "__main__":

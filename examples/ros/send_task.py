@@ -24,9 +24,9 @@ goal_future = client.send_goal_async(goal, lambda message: print("segment:", mes
 rclpy.spin_until_future_complete(node, goal_future, timeout_sec=10.0)
 if (handle := goal_future.result()) is None or not handle.accepted:
     sys.exit("the goal was not taken")
-answer = handle.get_result_async()
+answer, seconds = handle.get_result_async(), 300
 try:
-    while not answer.done() and client.server_is_ready():
+    while not answer.done() and client.server_is_ready() and (seconds := seconds - 1):
         rclpy.spin_until_future_complete(node, answer, timeout_sec=1.0)
 except KeyboardInterrupt:
     rclpy.spin_until_future_complete(node, handle.cancel_goal_async(), timeout_sec=5.0)

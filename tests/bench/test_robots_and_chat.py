@@ -78,14 +78,18 @@ async def test_loads_take_turns_and_a_slow_repetition_does_not_decide() -> None:
 
 
 async def test_without_an_urgent_answer_there_is_no_ratio() -> None:
+    loads: list[tuple[int, int]] = []
+
     class NoAnswers(FakeLoad):
         async def run(self, robots: int, chats: int, seconds: float) -> BenchLoadResult:
+            loads.append((robots, chats))
             return BenchLoadResult()
 
     with pytest.raises(EngineFailed, match="no urgent task"):
         await benchmark_robots_and_chat(
-            NoAnswers().run, robots=8, chats=24, seconds=1.0, repetitions=1, say=lambda line: None
+            NoAnswers().run, robots=8, chats=24, seconds=1.0, repetitions=3, say=lambda line: None
         )
+    assert loads == [(8, 0)], "and no more is measured"
 
 
 @pytest.mark.parametrize(("finish_s", "tokens"), [(3.0, 48.0), (6.0, 48.0), (8.0, 36.0), (18.0, 16.0)])

@@ -87,7 +87,8 @@ def test_a_long_header_in_one_piece_is_431_too() -> None:
 
 def test_a_request_with_a_long_header_is_not_executed() -> None:
     with fleet(max_header_bytes=2_000) as served:
-        served.http.post("/v1/stop", headers={"X-Long": "y" * 3_000})
+        answer = served.http.post("/v1/stop", headers={"X-Long": "y" * 3_000})
+        assert answer.status_code == 431
         assert not served.http.get("/v1/stop").json()["stopped"]
 
 

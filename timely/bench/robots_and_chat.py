@@ -79,6 +79,8 @@ async def benchmark_robots_and_chat(
         results = {}
         for name in names:
             results[name] = await load(*counts[name], seconds)
+            if counts[name][0] and not results[name].urgent_response_s:
+                raise EngineFailed("no urgent task was answered; measure longer", where="bench mixed")
             say(f"repetition {repetition + 1}, {name}: {results[name].chat_tokens_per_s:.0f} chat tokens/s")
         rounds.append(results)
     medians = {name: _median_bench_load([results[name] for results in rounds]) for name in counts}
@@ -104,8 +106,6 @@ def _median_bench_load(results: Sequence[BenchLoadResult]) -> BenchLoadResult:
 
 def _compare_bench_loads(results: Mapping[str, BenchLoadResult]) -> dict[str, float]:
     alone, both, chat = results["robots"], results["both"], results["chat"]
-    if not alone.urgent_response_s or not both.urgent_response_s:
-        raise EngineFailed("no urgent task was answered; measure longer", where="bench mixed")
     idle_share = max(LEAST_IDLE_SHARE, 1.0 - alone.busy_share)
     return {
         "urgent_response_ratio": statistics.median(both.urgent_response_s)

@@ -30,14 +30,20 @@ class AsyncClientConnection(ClientRequests[AsyncAnswer]):
         await self.http.aclose()
 
     async def request(
-        self, method: str, url: str, *, json: Any = None, headers: Headers | None = None, retry: bool = True
+        self,
+        method: str,
+        url: str,
+        *,
+        json: Any = None,
+        headers: Headers | None = None,
+        may_repeat: bool = True,
     ) -> dict[str, Any]:
         repeats = 1
         while True:
             try:
                 return await self._request(method, url, json, headers)
             except httpx.RequestError as error:
-                if repeats == 0 or (was_client_request_sent(error) and not retry):
+                if repeats == 0 or (was_client_request_sent(error) and not may_repeat):
                     raise EngineFailed(f"{type(error).__name__}: {error}", where=self.url) from error
             repeats -= 1
 

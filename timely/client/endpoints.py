@@ -76,12 +76,18 @@ class ClientRequests(Generic[Result]):
         self._stream_timeout = httpx.Timeout(http.timeout.connect, read=silence_s)
 
     def request(
-        self, method: str, url: str, *, json: Any = None, headers: Headers | None = None, retry: bool = True
+        self,
+        method: str,
+        url: str,
+        *,
+        json: Any = None,
+        headers: Headers | None = None,
+        may_repeat: bool = True,
     ) -> Result:
         """Send a request; after a broken connection once more.
 
         Args:
-            retry: also if the first one may have been received, since it does no harm twice.
+            may_repeat: it does no harm twice. Otherwise it is repeated only if the first one was not sent.
 
         Raises:
             TimelyError: the server refused the request. EngineFailed: there is no server, or its answer was lost.
@@ -342,7 +348,7 @@ class TimelyClientMethods(Generic[Result, Stream]):
             EngineFailed: no server, or its answer was lost; ``stop_state`` tells which.
         """
         body = None if stop_id is None else {"stop_id": stop_id}
-        return self._connection.request("POST", "/v1/stop/reset", json=body, retry=False)
+        return self._connection.request("POST", "/v1/stop/reset", json=body, may_repeat=False)
 
     def acknowledge_stop(
         self,

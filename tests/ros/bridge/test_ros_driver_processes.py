@@ -229,7 +229,6 @@ import json, sys, time
 from pathlib import Path
 from fleet_world import a_fleet
 from timely.core.child_process import core_module_command
-from timely.core.errors import EngineFailed
 from timely_bridge.driver_processes import BridgeDriverProcesses
 from timely_robots.ros.json_log import start_ros_json_log
 processes = BridgeDriverProcesses(a_fleet(1, 0), Path({str(tmp_path)!r}), json_log=start_ros_json_log())

@@ -159,11 +159,10 @@ def _wait_for_bridge_drivers(
             if failure := fault or processes.failure(name):
                 raise EngineFailed(f"the driver of {name} did not start: {failure}")
         if time.monotonic() > deadline_s:
-            advice = f"; more than about {MOST_PROCESSES} robots need --one-process"
-            raise EngineFailed(
-                f"no state of the driver of {', '.join(waiting)} within {START_S:g} s"
-                + advice * (len(bridge.drivers_ready()) > MOST_PROCESSES)
-            )
+            problem = f"no state of the driver of {', '.join(waiting)} within {START_S:g} s"
+            if len(bridge.drivers_ready()) > MOST_PROCESSES:
+                problem += f"; more than about {MOST_PROCESSES} robots need --one-process"
+            raise EngineFailed(problem)
         if stop.wait(0.05):
             return
 
