@@ -6,6 +6,7 @@ import os
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -55,24 +56,32 @@ def test_threads_that_may_not_run_first_or_have_a_policy_stay_as_they_are(
 @pytest.mark.parametrize(
     ("own_priority", "python", "used_s", "demoted"),
     [
-        (1, {1, 2}, {1: 1.0, 2: 0.7}, [1]),
-        (1, {1, 2}, {1: 0.7, 2: 0.8}, []),
-        (1, set(), {1: 1.0, 2: 0.9}, []),
-        (1, {1}, {1: 1.7, 2: 1.8}, [1, 2]),
-        (20, {1}, {1: 2.0, 2: 2.0}, []),
+        (1, {1, 2}, {1: (1.0, 0.0), 2: (0.7, 0.0)}, [1]),
+        (1, {1, 2}, {1: (0.7, 0.0), 2: (0.8, 0.0)}, []),
+        (1, set(), {1: (1.0, 0.0), 2: (0.9, 0.5)}, []),
+        (1, {1}, {1: (1.7, 0.0), 2: (1.8, 0.0)}, [1, 2]),
+        (1, {1}, {1: (0.5, 1.3), 2: (0.2, 1.7)}, [1]),
+        (20, {1}, {1: (2.0, 0.0), 2: (2.0, 0.0)}, []),
     ],
 )
 def test_the_busiest_of_raised_threads_that_keep_a_processor_becomes_ordinary(
     own_priority: int,
     python: set[int],
-    used_s: dict[int, float],
+    used_s: dict[int, tuple[float, float]],
     demoted: list[int],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Of each thread: seconds of two in which it computed, and in which it waited for a processor."""
     changed: list[tuple[int, int]] = []
     clock_s = 100.0
-    computed_s = {1: 5.0, 2: 7.0, 3: 9.0}
-    monkeypatch.setattr(os, "listdir", lambda folder: map(str, computed_s))
+    times_s = {1: (5.0, 1.0), 2: (7.0, 2.0), 3: (9.0, 3.0)}
+
+    def schedstat(path: str) -> Any:
+        computed_s, waited_s = times_s[int(path.split("/")[-2])]
+        return SimpleNamespace(read_text=lambda: f"{1e9 * computed_s:.0f} {1e9 * waited_s:.0f} 17\n")
+
+    monkeypatch.setattr(priority, "Path", schedstat)
+    monkeypatch.setattr(os, "listdir", lambda folder: map(str, times_s))
     monkeypatch.setattr(
         os, "sched_getscheduler", lambda thread: os.SCHED_OTHER if thread == 3 else os.SCHED_RR
     )
@@ -86,14 +95,11 @@ def test_the_busiest_of_raised_threads_that_keep_a_processor_becomes_ordinary(
         SimpleNamespace(enumerate=lambda: [SimpleNamespace(native_id=n) for n in python]),
     )
     monkeypatch.setattr(time, "monotonic", lambda: clock_s)
-    # Linux numbers a thread's clock so.
-    monkeypatch.setattr(time, "clock_gettime", lambda clock: computed_s[~(clock >> 3)])
     watch = priority.CoreRealtimeWatch()
     assert watch.check() == []
     clock_s += 2.0
-    for thread, seconds in used_s.items():
-        computed_s[thread] += seconds
-    computed_s[3] += 2.0
+    for thread, (computed_s, waited_s) in {**used_s, 3: (2.0, 0.0)}.items():
+        times_s[thread] = times_s[thread][0] + computed_s, times_s[thread][1] + waited_s
     assert watch.check() == demoted
     assert changed == [(thread, os.SCHED_OTHER) for thread in demoted]
 
@@ -103,6 +109,6 @@ def test_a_thread_that_cannot_become_ordinary_is_not_said_to_be(monkeypatch: pyt
         raise PermissionError
 
     monkeypatch.setattr(os, "sched_setscheduler", refuse)
-    monkeypatch.setattr(priority, "_realtime_computed_s", iter([{1: 0.0}, {1: 100.0}]).__next__)
+    monkeypatch.setattr(priority, "_realtime_times_s", iter([{1: (0.0, 0.0)}, {1: (100.0, 0.0)}]).__next__)
     watch = priority.CoreRealtimeWatch()
     assert (watch.check(), watch.check()) == ([], [])

@@ -14,7 +14,10 @@ REALTIME_PRIORITY = 1
 """The lowest, so that what an operator starts as a real-time program (`chrt`) comes first and is told apart."""
 
 MOST_REALTIME_SHARE = 0.8
-"""Of a processor. Linux itself leaves 0.95 to real-time threads."""
+"""Of the time, computing or waiting for a processor. Linux itself leaves 0.95 to real-time threads."""
+
+LEAST_COMPUTED_SHARE = 0.2
+"""Of the time. A thread that computed less waited behind those that keep the processor."""
 
 
 def raise_core_priority(niceness: int) -> int:
@@ -62,30 +65,35 @@ class CoreRealtimeWatch:
     """
 
     def __init__(self) -> None:
-        self._computed_s: dict[int, float] = {}
+        self._times_s: dict[int, tuple[float, float]] = {}
         self._checked_s = time.monotonic()
 
     def check(self) -> list[int]:
-        """The ids of threads that used nearly a whole processor since the last call; they are ordinary ones now.
+        """The ids of threads that hardly paused since the last call; they are ordinary ones now.
 
-        Python's threads share one processor, so together they count as one thread.
+        Python's threads share one processor, so together they count as one thread. Several such threads share a
+        processor, so the time in which they wait for it counts, too.
 
         Raises:
             OSError: the system does not tell the threads.
         """
         now_s = time.monotonic()
         passed_s, self._checked_s = now_s - self._checked_s, now_s
-        before_s, self._computed_s = self._computed_s, _realtime_computed_s()
+        before, self._times_s = self._times_s, _realtime_times_s()
         python_threads = {thread.native_id for thread in threading.enumerate()}
-        used_s: dict[int, dict[int, float]] = {}
-        for thread, computed_s in self._computed_s.items():
-            sharing = used_s.setdefault(0 if thread in python_threads else thread, {})
-            sharing[thread] = computed_s - before_s.get(thread, computed_s)
-        busiest = [
-            max(sharing, key=lambda thread: sharing[thread])
-            for sharing in used_s.values()
-            if sum(sharing.values()) > MOST_REALTIME_SHARE * passed_s
-        ]
+        groups: dict[int, dict[int, tuple[float, float]]] = {}
+        for thread, times_s in self._times_s.items():
+            earlier_s = before.get(thread, times_s)
+            group = groups.setdefault(0 if thread in python_threads else thread, {})
+            group[thread] = times_s[0] - earlier_s[0], times_s[1] - earlier_s[1]
+        busiest = []
+        for group in groups.values():
+            computed_s, waited_s = map(sum, zip(*group.values(), strict=True))
+            if (
+                computed_s + waited_s > MOST_REALTIME_SHARE * passed_s
+                and computed_s > LEAST_COMPUTED_SHARE * passed_s
+            ):
+                busiest.append(max(group, key=lambda thread: group[thread]))
         return [thread for thread in busiest if _end_core_realtime(thread)]
 
 
@@ -96,15 +104,15 @@ def _end_core_realtime(thread: int) -> bool:
     return False
 
 
-def _realtime_computed_s() -> dict[int, float]:
-    """Processor time of the raised threads of this process, seconds, by their ids."""
-    computed_s = {}
+def _realtime_times_s() -> dict[int, tuple[float, float]]:
+    """How long each raised thread of this process has computed, and waited for a processor, by its id; seconds."""
+    times_s = {}
     for thread in map(int, os.listdir("/proc/self/task")):
         with contextlib.suppress(OSError):
             if (os.sched_getscheduler(thread), os.sched_getparam(thread).sched_priority) == (
                 os.SCHED_RR,
                 REALTIME_PRIORITY,
             ):
-                # The number of a thread's own clock, as `pthread_getcpuclockid` makes it.
-                computed_s[thread] = time.clock_gettime(~thread << 3 | 6)
-    return computed_s
+                computed_ns, waited_ns, _ = Path(f"/proc/self/task/{thread}/schedstat").read_text().split()
+                times_s[thread] = int(computed_ns) / 1e9, int(waited_ns) / 1e9
+    return times_s

@@ -76,7 +76,10 @@ def test_threads_of_the_middleware_and_of_stops_come_before_all_others(
 
 BUSY_PROGRAM = """
 import os, threading, time
+from timely_robots.ros import realtime
 from timely_robots.ros.realtime import mark_ros_stop_thread, realtime_ros_process
+
+realtime.REALTIME_WATCH_S = 0.2  # a longer one would hold up the tests beside this one
 
 end = threading.Event()
 

@@ -82,6 +82,8 @@ def realtime_ros_process() -> Iterator[None]:
         yield
     finally:
         end.set()
+        if watch.is_alive():
+            watch.join(1.0)  # it may be writing to a log that hangs
         _active.clear()
         gc.unfreeze()
         sys.setswitchinterval(before)
@@ -92,9 +94,9 @@ def _watch_ros_realtime(end: threading.Event) -> None:
     demotions = 0
     while not end.wait(REALTIME_WATCH_S):
         with contextlib.suppress(OSError):  # as without file descriptors
+            names = {thread.native_id: thread.name for thread in threading.enumerate()}
             threads = watch.check()
             for thread in threads:
-                names = {item.native_id: item.name for item in threading.enumerate()}
                 log.error(
                     "thread %s keeps a processor at real-time priority; it has the ordinary one for a while",
                     names.get(thread, thread),
