@@ -115,12 +115,17 @@ runpy.run_path(EXAMPLE, run_name="__main__")
 """
 
 
-@pytest.mark.process
-def test_the_example_ends_its_discovery_wherever_it_ends(domain_id: int) -> None:
-    script = f"EXAMPLE = {str(ROOT / 'examples/ros/send_task.py')!r}\n{EXAMPLE}"
+def run_example(program: str, domain_id: int) -> subprocess.CompletedProcess[str]:
+    """Run a program that runs ``EXAMPLE``, the path of the example."""
+    script = f"EXAMPLE = {str(ROOT / 'examples/ros/send_task.py')!r}\n{program}"
     environment = {**os.environ, "ROS_DOMAIN_ID": str(domain_id)}
     command = [sys.executable, "-c", script]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.process
+def test_the_example_ends_its_discovery_wherever_it_ends(domain_id: int) -> None:
+    ended = run_example(EXAMPLE, domain_id)
     assert (ended.stdout, ended.stderr) == ("discovery ended: True\n", "no bridge serves drone1\n")
 
 
@@ -144,10 +149,7 @@ runpy.run_path(EXAMPLE, run_name="__main__")
 
 @pytest.mark.process
 def test_the_example_does_not_wait_for_a_bridge_that_is_gone(domain_id: int) -> None:
-    script = f"EXAMPLE = {str(ROOT / 'examples/ros/send_task.py')!r}\n{LOST}"
-    environment = {**os.environ, "ROS_DOMAIN_ID": str(domain_id)}
-    command = [sys.executable, "-c", script]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    ended = run_example(LOST, domain_id)
     assert ended.stderr == "no result; the task may go on, as its bridge does not answer\n"
 
 

@@ -91,7 +91,7 @@ def realtime_ros_process() -> Iterator[None]:
 
 def _watch_ros_realtime(end: threading.Event) -> None:
     watch = CoreRealtimeWatch()
-    demotions = 0
+    checks_left = 0
     while not end.wait(REALTIME_WATCH_S):
         with contextlib.suppress(OSError):  # as without file descriptors
             names = {thread.native_id: thread.name for thread in threading.enumerate()}
@@ -101,8 +101,8 @@ def _watch_ros_realtime(end: threading.Event) -> None:
                     "thread %s keeps a processor at real-time priority; it has the ordinary one for a while",
                     names.get(thread, thread),
                 )
-            demotions = DEMOTED_CHECKS if threads else max(0, demotions - 1)
-            if demotions == 1:
+            checks_left = DEMOTED_CHECKS if threads else max(0, checks_left - 1)
+            if checks_left == 1:
                 raise_ros_stop_threads()
 
 
