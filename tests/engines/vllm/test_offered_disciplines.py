@@ -14,6 +14,7 @@ from timely.core.errors import EngineFailed, InvalidInput, Unsupported
 from timely.disciplines import registry
 from timely.engines.base import MAX_OUTPUT_TOKENS
 from timely.engines.vllm.arguments import (
+    ALLOCATOR_VARIABLE,
     CPU_BINDING,
     IN_ENGINE,
     NO_COMPILER,
@@ -266,6 +267,32 @@ def test_the_ban_on_compiling_is_of_the_processes_that_an_eager_engine_starts(
 def engine_arguments(enforce_eager: bool = True, executor: str | None = None) -> SimpleNamespace:
     sizes = dict.fromkeys(("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"), 1)
     return SimpleNamespace(enforce_eager=enforce_eager, distributed_executor_backend=executor, **sizes)
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [
+        (None, "glibc.malloc.hugetlb=1"),
+        ("glibc.malloc.arena_max=1", "glibc.malloc.arena_max=1:glibc.malloc.hugetlb=1"),
+        ("glibc.malloc.hugetlb=0", "glibc.malloc.hugetlb=0"),
+    ],
+)
+def test_an_engine_on_a_cpu_asks_for_huge_pages(
+    monkeypatch: pytest.MonkeyPatch, own: str | None, expected: str
+) -> None:
+    """In small pages a process in an unlucky place took up to 1.5 times as long for a step."""
+    pytest.importorskip("vllm", reason="needs vLLM")
+    from vllm.platforms import current_platform
+
+    monkeypatch.delenv(ALLOCATOR_VARIABLE, raising=False)
+    if own is not None:
+        monkeypatch.setenv(ALLOCATOR_VARIABLE, own)
+    for is_cpu in (True, False):
+        monkeypatch.setattr(current_platform, "is_cpu", lambda is_cpu=is_cpu: is_cpu)
+        with vllm_engine_environment(engine_arguments()):
+            assert os.environ.get(ALLOCATOR_VARIABLE) == (expected if is_cpu else own)
+        assert os.environ.get(ALLOCATOR_VARIABLE) == own
 
 
 @pytest.fixture

@@ -28,6 +28,12 @@ NO_COMPILER = "TORCHDYNAMO_DISABLE"
 THREADS_VARIABLE = "OMP_NUM_THREADS"
 """Environment variable: threads that PyTorch computes with."""
 
+ALLOCATOR_VARIABLE = "GLIBC_TUNABLES"
+"""Environment variable: settings of glibc's allocator."""
+
+HUGE_PAGES = "glibc.malloc.hugetlb"
+"""Setting of glibc's allocator: with 1 it asks the kernel for huge pages."""
+
 CPU_BINDING = ("VLLM_CPU_OMP_THREADS_BIND", "VLLM_CPU_NUM_OF_RESERVED_CPU")
 """Environment variables of the processors that vLLM's workers compute on."""
 
@@ -349,23 +355,34 @@ def set_vllm_environment(options: VllmOptions) -> None:
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 
+def huge_page_tunables() -> str:
+    """``GLIBC_TUNABLES`` of this process, with huge pages unless it says otherwise."""
+    tunables = os.environ.get(ALLOCATOR_VARIABLE, "")
+    if HUGE_PAGES in tunables:
+        return tunables
+    return ":".join(filter(None, (tunables, f"{HUGE_PAGES}=1")))
+
+
 @contextmanager
 def vllm_engine_environment(arguments: Any) -> Iterator[None]:
     """Variables of the processes that this one starts meanwhile.
 
     An eager engine on a CPU compiles nothing, unless the caller says otherwise. At the first request for
     log-probabilities vLLM would compile what they need, and all generations would wait for seconds. An engine without
-    a worker computes with one thread whatever the caller says, as vLLM's worker would.
+    a worker computes with one thread whatever the caller says, as vLLM's worker would. On a CPU weights and cache lie
+    in huge pages where the system allows that: docs/experiments/2026-11-28-huge-pages.md.
     """
     from vllm.platforms import current_platform
 
-    names = []
+    variables = {}
     if arguments.enforce_eager and current_platform.is_cpu() and NO_COMPILER not in os.environ:
-        names.append(NO_COMPILER)
+        variables[NO_COMPILER] = "1"
     if arguments.distributed_executor_backend == IN_ENGINE and _vllm_computes_with_one_thread(arguments):
-        names.append(THREADS_VARIABLE)
-    before = {name: os.environ.get(name) for name in names}
-    os.environ.update(dict.fromkeys(names, "1"))
+        variables[THREADS_VARIABLE] = "1"
+    if current_platform.is_cpu():
+        variables[ALLOCATOR_VARIABLE] = huge_page_tunables()
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
     try:
         yield
     finally:
