@@ -32,8 +32,6 @@ SCHEDULER = "timely.engines.vllm.scheduler.TimelyScheduler"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    # Shutting an engine down takes vLLM's process-wide state with it: tests that do so come after all that share one.
-    items.sort(key=lambda item: not {"new_engine", "pair"}.isdisjoint(getattr(item, "fixturenames", ())))
     for item in items:
         if "engines/vllm" in str(item.path):
             # vLLM and torch warn about themselves; our own warnings stay errors.
@@ -131,6 +129,33 @@ def no_collection() -> AbstractContextManager[object]:
     return mock.patch.object(gc, "collect")
 
 
+def _begin_groups() -> None:
+    """The next engine makes process groups of its own, and no engine ends those of others.
+
+    vLLM ends all groups of a process with each engine. A mixture of experts misses some in those of other engines.
+    """
+    from vllm.distributed import parallel_state
+
+    for name in ("destroy_model_parallel", "destroy_distributed_environment"):
+        setattr(parallel_state, name, lambda: None)
+    for name, value in list(vars(parallel_state).items()):
+        if isinstance(value, parallel_state.GroupCoordinator) and name != "_WORLD":
+            setattr(parallel_state, name, None)
+
+
+@contextmanager
+def without_groups() -> Iterator[None]:
+    """Processes that are forked in the block make groups of their own. Those of this process go on behind it."""
+    from torch.distributed import distributed_c10d
+    from vllm.distributed import parallel_state
+
+    with (
+        mock.patch.object(distributed_c10d, "_world", distributed_c10d._World()),
+        mock.patch.object(parallel_state, "_WORLD", None),
+    ):
+        yield
+
+
 @cache
 def _replace_kernels(platform: Any) -> Callable[[], None]:
     """Once a process: vLLM looks through all modules for its kernels, and fails where n-gram drafts were loaded."""
@@ -157,6 +182,7 @@ def make_engine(*, model: str, asynchronous: bool = False, **options: Any) -> Lo
         "enforce_eager": True, "scheduler_cls": SCHEDULER,
     }  # fmt: skip
     options = {**standard, **_shares(), **options}
+    _begin_groups()
     CpuPlatform.check_and_update_config = classmethod(check)
     try:
         kernels = staticmethod(_replace_kernels(CpuPlatform))

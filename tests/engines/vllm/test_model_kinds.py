@@ -11,7 +11,7 @@ import gc
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ import pytest
 from optional_packages import require_package
 from tiny_models import WORDS, write_adapter, write_draft, write_tiny_model
 
-from tests.engines.vllm.conftest import LocalEngine, make_engine, shut_down
+from tests.engines.vllm.conftest import LocalEngine, make_engine, shut_down, without_groups
 
 require_package("vllm")
 
@@ -165,16 +165,12 @@ class Pair:
         self.engine = self.start(additional_config={"timely": {"max_batch": 1}} if kind.alone else {})
 
     def start(self, **more: Any) -> LocalEngine:
-        from vllm.distributed.parallel_state import destroy_distributed_environment, destroy_model_parallel
-
-        with mock.patch.dict(os.environ):
+        with mock.patch.dict(os.environ), ExitStack() as stack:
             if self.options.keys() & {"tensor_parallel_size", "pipeline_parallel_size"}:
                 # By default vLLM wants a memory node for each of several workers.
                 cores = sorted(os.sched_getaffinity(0))
                 os.environ["VLLM_CPU_OMP_THREADS_BIND"] = f"{cores[0]}|{cores[-1]}"
-            # An engine before in this process may have left groups that a mixture of experts misses.
-            destroy_model_parallel()
-            destroy_distributed_environment()
+                stack.enter_context(without_groups())
             return make_engine(model=str(self.folder / "model"), **{**self.options, **more})
 
     def add(self, engine: LocalEngine, number: int, timely: dict[str, Any] | None = None) -> None:
