@@ -18,11 +18,13 @@ from timely_robots.ros.state_messages import (
     ros_driver_state_message,
 )
 
+LOST = "the link to the robot is lost"
 
-def status(entry_profile: str, driver_profile: str, mode: int = RobotState.READY) -> Any:
+
+def status(state: RobotState, entry_profile: str = "") -> Any:
     robot = SimpleNamespace(
         entry=RobotEntry("drone1", entry_profile, "drone"),
-        port=SimpleNamespace(state=RobotState(robot=driver_profile, mode=mode), present=True, refusal=None),
+        port=SimpleNamespace(state=state, present=True, refusal=None),
         runs=[],
         lock=SimpleNamespace(queue_length=0),
         outcomes={},
@@ -33,18 +35,29 @@ def status(entry_profile: str, driver_profile: str, mode: int = RobotState.READY
 
 @pytest.mark.parametrize("driver_profile", ["tello", ""])
 def test_a_driver_with_the_profile_of_the_fleet_file_is_well(driver_profile: str) -> None:
-    assert status("tello", driver_profile).level == DiagnosticStatus.OK
-    assert status("", "tello").level == DiagnosticStatus.OK
+    driver = RobotState(robot=driver_profile, mode=RobotState.READY)
+    assert status(driver, "tello").level == DiagnosticStatus.OK
+    assert status(driver).level == DiagnosticStatus.OK
 
 
 def test_a_driver_with_another_profile_is_a_warning() -> None:
-    other = status("tello", "sim-drone")
+    other = status(RobotState(robot="sim-drone", mode=RobotState.READY), "tello")
     assert other.level == DiagnosticStatus.WARN
     assert other.message == "plans are for tello, the driver has profile sim-drone"
-    assert status("tello", "sim-drone", RobotState.STOPPED).message == "stopped"
+    assert status(RobotState(robot="sim-drone", mode=RobotState.STOPPED), "tello").message == "stopped"
 
 
-LOST = "the link to the robot is lost"
+def test_an_inactive_driver_is_a_warning() -> None:
+    inactive = status(RobotState(mode=RobotState.UNCONFIGURED))
+    assert (inactive.level, inactive.message) == (DiagnosticStatus.WARN, "the driver is inactive")
+
+
+@pytest.mark.parametrize("state", [{}, {"stop_id": "s1"}, {"segment_wait_s": 2.0}])
+def test_a_bridge_says_that_the_link_to_the_robot_is_lost(state: dict[str, Any]) -> None:
+    robot = RobotStatus(link_lost=True, detail="no answer")
+    lost = status(ros_driver_state_message(RosDriverState("tello", active=True, robot=robot, **state)))
+    assert lost.level == DiagnosticStatus.ERROR
+    assert f"{LOST}: no answer" in lost.message
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from diagnostic_msgs.msg import DiagnosticStatus
 from timely_interfaces.msg import RobotState
-from timely_robots.ros.state_messages import ros_diagnostic_status
+from timely_robots.ros.state_messages import ROS_LINK_LOST, ros_diagnostic_status
 
 from timely_bridge.robot_server import BridgeRobotServer
 from timely_bridge.server_health import BridgeServerHealth
@@ -38,6 +38,10 @@ def bridge_robot_status(node: str, robot: BridgeRobotServer) -> DiagnosticStatus
         level, message = DiagnosticStatus.ERROR, robot.port.refusal.message
     elif state is not None and state.mode == RobotState.FAULT:
         level, message = DiagnosticStatus.ERROR, state.detail or "fault"
+    elif state is not None and ROS_LINK_LOST in state.detail:
+        level, message = DiagnosticStatus.ERROR, state.detail
+    elif state is not None and state.mode == RobotState.UNCONFIGURED:
+        level, message = DiagnosticStatus.WARN, "the driver is inactive"
     elif state is not None and state.mode == RobotState.STOPPED:
         level, message = DiagnosticStatus.WARN, "stopped"
     elif state is not None and "" not in (state.robot, profile) and state.robot != profile:

@@ -16,6 +16,8 @@ LOW_BATTERY = 0.2
 HOLDING_WARNING_S = 1.0
 """A robot that has waited longer than this for a segment is worth a warning."""
 MAX_HOLDING_CHARS = 200
+ROS_LINK_LOST = "the link to the robot is lost"
+"""In the ``detail`` of a RobotState for as long as it holds."""
 
 MODE_NAMES = {
     RobotState.UNCONFIGURED: "inactive",
@@ -69,8 +71,8 @@ class RosDriverState:
         robot = self.robot
         if self.fault or not robot.link_lost:
             return self.fault or robot.fault
-        lost, reason = "the link to the robot is lost", "; ".join(filter(None, (robot.fault, robot.detail)))
-        return f"{lost}: {reason}" if reason else lost
+        reason = "; ".join(filter(None, (robot.fault, robot.detail)))
+        return f"{ROS_LINK_LOST}: {reason}" if reason else ROS_LINK_LOST
 
     @property
     def detail(self) -> str:
