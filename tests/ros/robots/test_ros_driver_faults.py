@@ -234,6 +234,20 @@ def test_a_stop_reaches_the_drone_at_once_and_again_if_it_is_lost(domain_id: int
         assert max(delays) < AT_ONCE_S
 
 
+def test_an_arm_whose_controller_comes_back_is_there_at_once(domain_id: int) -> None:
+    """A channel of gRPC waits longer after each attempt, so the link connects with new ones."""
+    host = next(_hosts)
+    with fast_indy7(host) as first, arm_at_work(host, domain_id, call_timeout_s=0.2) as rig:
+        robot = rig.driver.robot
+        channels = robot._link._arm
+        first.close()
+        eventually(lambda: robot._link._arm is not channels, "it waits in its old channels")
+        assert robot.status().link_lost
+        with fast_indy7(host):
+            eventually(lambda: not robot.status().link_lost)
+            assert rig.one("home();").outcome == "done"
+
+
 def test_an_arm_stops_at_once_and_brakes(domain_id: int) -> None:
     with fast_indy7(next(_hosts)) as arm, arm_at_work(arm.host, domain_id) as rig:
         delays = []

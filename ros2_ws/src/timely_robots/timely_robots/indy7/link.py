@@ -23,7 +23,7 @@ from timely_robots.robot import vendor_library_error
 from timely_robots.segments import MotionError
 
 SERVICES = ("control", "device", "config", "rtde")
-"""The controller's channels that this link uses; each reconnects in its own time."""
+"""The controller's channels that this link uses."""
 STATE_EVERY_S = 0.2
 HALT_AGAIN_S = 0.1
 HALT_FAULT_S = 3.0
@@ -102,15 +102,13 @@ class Indy7Link:
             MotionError: CONNECTION_LOST: no library, another driver, or no controller.
         """
         try:
-            from neuromeka import IndyDCP3
+            self._claim = claim_robot("indy7", socket.gethostbyname(self._host))
+            self._connect()
+            self._until_ready(timeout_s)
+            self.read_pose()
         except ImportError as error:
             self.close()
             raise vendor_library_error(error) from error
-        try:
-            self._claim = claim_robot("indy7", socket.gethostbyname(self._host))
-            self._arm = IndyDCP3(self._host)
-            self._until_ready(timeout_s)
-            self.read_pose()
         except InvalidInput as error:
             self.close()
             raise MotionError(str(error), ErrorCode.CONNECTION_LOST) from error
@@ -120,6 +118,28 @@ class Indy7Link:
                 f"no controller at {self._host} within {timeout_s:g} s", ErrorCode.CONNECTION_LOST
             ) from error
         self._watch.start()
+
+    def _connect(self) -> None:
+        """Make new channels. The old ones are closed before, or the new ones would share their waits."""
+        from neuromeka import IndyDCP3
+
+        if self._arm is not None:
+            _close_indy7_channels(self._arm)
+        self._arm = IndyDCP3(self._host)
+
+    def _reconnect(self) -> None:
+        """Block until the controller is there again; raises grpc.FutureTimeoutError if it is not within a call's time.
+
+        A channel of gRPC waits longer after each attempt, up to two minutes. So each call of this has new channels.
+        """
+        import grpc
+
+        try:
+            self._until_ready(self._timeout_s)
+        except grpc.FutureTimeoutError:
+            if not self._closing.is_set():
+                self._connect()
+            raise
 
     def _until_ready(self, timeout_s: float) -> None:
         """Block until every channel that is used is connected; raises grpc.FutureTimeoutError if one is not."""
@@ -142,8 +162,7 @@ class Indy7Link:
         self._calls.shutdown(wait=False, cancel_futures=True)
         arm, self._arm = self._arm, None
         if arm is not None:
-            for name in (*SERVICES, "boot", "cri", "teleop"):
-                getattr(arm, f"{name}_channel").close()
+            _close_indy7_channels(arm)
         if self._claim is not None:
             self._claim.close()
 
@@ -324,7 +343,7 @@ class Indy7Link:
         while not self._clock.wait(self._closing, STATE_EVERY_S):
             try:
                 if self.complaint:
-                    self._until_ready(self._timeout_s)
+                    self._reconnect()
                 self.read_pose()
                 self._read_open_output()
                 self.at_rest = not self.moving() and not self._halting.is_set()
@@ -334,3 +353,8 @@ class Indy7Link:
             ) as error:  # of the vendor's library; the state shows it, and the next motion fails by it
                 self.complaint = self.complaint or f"the controller's state cannot be read: {error!r}"
                 self.at_rest = False
+
+
+def _close_indy7_channels(arm: Any) -> None:
+    for name in (*SERVICES, "boot", "cri", "teleop"):
+        getattr(arm, f"{name}_channel").close()
