@@ -17,12 +17,12 @@ from guarded import HIGH_CLAIMS, TOKENS, Guarded, write_principals
 from manual_clock import ManualClock
 from starlette.responses import JSONResponse
 
+from lrtrace.yaml_file import MAX_BYTES
 from timely.client import TimelyClient
 from timely.core.errors import InvalidInput, NotAllowed
 from timely.server.access import sessions
 from timely.server.access.principals import (
     LOCAL_PAGE,
-    MAX_FILE_BYTES,
     ROLES,
     PrincipalRegistry,
     new_principal_entry,
@@ -349,8 +349,8 @@ def test_a_limit_that_limits_nothing_is_named(tmp_path: Path, field: str, value:
 def test_a_large_file_of_principals_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "principals.yaml"
     write_principals(path, [{"name": "ops", "roles": ["operator"]}])
-    path.write_text(path.read_text() + "#" * MAX_FILE_BYTES)
-    with pytest.raises(InvalidInput, match="at most 1 MiB"):
+    path.write_text(path.read_text() + "#" * MAX_BYTES)
+    with pytest.raises(InvalidInput, match=f"too large: .* limit {MAX_BYTES}"):
         PrincipalRegistry(path, None, ManualClock(0.0))
 
 

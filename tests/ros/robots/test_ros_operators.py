@@ -11,7 +11,8 @@ from manual_clock import ManualClock
 from ros_harness import principals
 from timely_robots.operators import FIELDS, LOCAL, PRINCIPALS_VARIABLE, RobotOperators
 
-from timely.core.errors import NotAllowed
+from lrtrace.yaml_file import MAX_BYTES
+from timely.core.errors import InvalidInput, NotAllowed
 from timely.server.access.principals import PrincipalRegistry, _PrincipalEntry, new_principal_entry
 
 TOKEN = "token-of-an-operator-of-all"
@@ -78,3 +79,16 @@ def test_the_file_is_that_of_the_server(tmp_path: Path) -> None:
     assert PrincipalRegistry(file, None, ManualClock()).find(token) is not None
     assert RobotOperators(str(file)).identify(token, ["arm1"], "reset") == "ann"
     assert set(_PrincipalEntry.model_fields) == FIELDS
+
+
+def test_a_large_file_is_one_for_driver_and_server(tmp_path: Path) -> None:
+    token, entry = new_principal_entry("ann", ["operator"])
+    file = tmp_path / "principals.yaml"
+    file.write_text(entry + "#" * (MAX_BYTES - len(entry)))
+    assert PrincipalRegistry(file, None, ManualClock()).find(token) is not None
+    assert RobotOperators(str(file)).identify(token, ["arm1"], "reset") == "ann"
+    file.write_text(f"{file.read_text()}#")
+    with pytest.raises(InvalidInput, match="too large"):
+        PrincipalRegistry(file, None, ManualClock())
+    with pytest.raises(NotAllowed, match="too large"):
+        RobotOperators(str(file)).identify(token, ["arm1"], "reset")

@@ -33,8 +33,6 @@ VISIBLE_ASCII = re.compile(r"[!-~]+")
 CHECK_INTERVAL_S = 1.0
 """How often the principals' file is compared with the one that was read, seconds."""
 
-MAX_FILE_BYTES = 1024 * 1024
-
 
 class PrincipalClaims(BaseModel, extra="forbid", frozen=True, allow_inf_nan=False):
     """The most that a request may claim; a larger claim is reduced to it.
@@ -265,8 +263,6 @@ def _principal_file_problem(error: ValidationError, file: YamlFile) -> InvalidIn
 def _read_principal_file(path: Path) -> _PrincipalFile:
     try:
         stamp = file_stamp(path)
-        if not path.is_file() or stamp[2] > MAX_FILE_BYTES:
-            raise InvalidInput("must be a regular file of at most 1 MiB", where=str(path))
         file = read_plain_yaml(path)
         entries = _ENTRIES.validate_python(file.value)
     except OSError as error:
