@@ -379,6 +379,7 @@ def test_the_audit_log_names_the_principal(guarded: Guarded) -> None:
         http.get("/v1/stop/events", params={"agent": "drone-2"})
     with guarded.as_("ops") as http:
         http.delete(f"/v1/tasks/{task_id}")
+        http.delete(f"/v1/tasks/{task_id}", params={"dropped": "true"})
         http.put("/v1/disciplines", json={"name": "edf"})
     guarded.fleet.server.stop()
     lines = [json.loads(line) for line in (guarded.path.parent / "audit.jsonl").read_text().splitlines()]
@@ -387,8 +388,13 @@ def test_the_audit_log_names_the_principal(guarded: Guarded) -> None:
     ]
     assert acts == [
         ("drones", "submit", True), ("arms", "cancel", False), ("arms", "report", False),
-        ("arms", "follow the stop", False), ("ops", "cancel", True), ("ops", "discipline", True),
+        ("arms", "follow the stop", False), ("ops", "cancel", True), ("ops", "cancel", True),
+        ("ops", "discipline", True),
     ]  # fmt: skip
+    assert [line["detail"] for line in lines if line.get("action") == "cancel" and line["allowed"]] == [
+        "",
+        "dropped",
+    ]
 
 
 def test_a_token_is_kept_as_its_digest_only() -> None:

@@ -74,9 +74,11 @@ class TaskRecorder:
         self._log.write(event, **fields)
 
     @contextmanager
-    def audit_outcome(self, principal: Principal, action: str, target: str) -> Iterator[None]:
-        """Write what a principal did, or why it was refused, to the audit log."""
-        code = detail = ""
+    def audit_outcome(
+        self, principal: Principal, action: str, target: str, detail: str = ""
+    ) -> Iterator[None]:
+        """Write what a principal did, with ``detail``, or why it was refused, to the audit log."""
+        code = ""
         try:
             yield
         except TimelyError as error:

@@ -443,7 +443,7 @@ class TaskService:
             UnknownName: no such task. NotAllowed: it belongs to another robot.
         """
         task = self._find(task_id)
-        with self.recorder.audit_outcome(principal, "cancel", task_id):
+        with self.recorder.audit_outcome(principal, "cancel", task_id, "dropped" if dropped else ""):
             check_task_owner(task, principal, token)
         end = self.lifecycle.discard if dropped else self.lifecycle.end
         await end(task, TaskEnding("cancelled"))
