@@ -9,12 +9,14 @@ import pytest
 from bridge_doubles import FakeServer
 from manual_clock import settle_clock_tasks
 from plan_world import PLAN, world
+from timely_bridge import plan_run
 from timely_bridge.error_codes import BridgeTaskError
 from timely_bridge.interfaces import SegmentExecution
 from timely_bridge.outcome import Deadlines
-from timely_interfaces.msg import ErrorCode
+from timely_interfaces.msg import ErrorCode, SegmentReport
 
 from timely.core.errors import Conflict
+from timely.core.reports import ExecutionReport
 
 
 async def test_cancel_stops_robot_and_generation() -> None:
@@ -59,6 +61,52 @@ async def test_a_goal_that_is_cancelled_says_that_the_robot_drops_the_plan() -> 
         run.cancel(ErrorCode.CANCELLED, "enough")
         await here.end_of(task)
         assert here.server.dropped == ["t1"]
+
+
+async def test_a_goal_that_is_cancelled_reports_first_what_was_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server takes no report of a task that is over."""
+    monkeypatch.setattr(plan_run, "REPORTS_S", 60.0)
+    async with world() as here:
+        run, task = here.run()
+        await here.until(lambda: "t1" in here.server.streams)
+        stream, arrival = here.server.streams["t1"], asyncio.Event()
+        take = stream.report
+
+        async def slow(*reports: ExecutionReport) -> None:
+            await arrival.wait()
+            await take(*reports)
+
+        stream.report = slow  # type: ignore[method-assign]
+        await here.until(
+            lambda: (0, SegmentReport.DONE) in [(note.segment, note.kind) for note in here.notes]
+        )
+        run.cancel(ErrorCode.CANCELLED, "enough")
+        await settle_clock_tasks()
+        arrival.set()
+        await here.end_of(task)
+        assert here.server.dropped == ["t1"]
+        assert ("done", 0) in here.server.kinds("t1")
+
+
+async def test_a_goal_is_cancelled_although_the_server_takes_no_report(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(plan_run, "REPORTS_S", 0.01)
+    async with world() as here:
+        run, task = here.run()
+        await here.until(lambda: "t1" in here.server.streams)
+        answer = asyncio.Event()
+
+        async def hang(*reports: ExecutionReport) -> None:
+            await answer.wait()
+
+        here.server.streams["t1"].report = hang  # type: ignore[method-assign]
+        await here.until(lambda: bool(run.sent_segments) and run.sent_segments[0].started.done())
+        run.cancel(ErrorCode.CANCELLED, "enough")
+        async with asyncio.timeout(20):
+            await task
+        assert here.server.dropped == ["t1"]
+        answer.set()
 
 
 async def test_a_plan_that_a_stop_of_the_fleet_ended_moves_nothing_on() -> None:

@@ -7,6 +7,7 @@ driver, so that the robot never waits for the network. Only one goal at a time m
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import secrets
@@ -37,6 +38,9 @@ from timely_bridge.past_plan import PastBridgePlan, check_bridge_plan_result, ch
 from timely_bridge.report_queue import BridgeReportQueue
 from timely_bridge.robot_lock import BridgeRobotClaim, BridgeRobotLock
 from timely_bridge.segment_run import BridgeSegmentRun
+
+REPORTS_S = 0.5
+"""A cancellation waits at most so long until the server has taken the reports before it."""
 
 WAIT_SHARE = 0.8
 """Share of the time for the submission in which a refused task is submitted again."""
@@ -470,9 +474,7 @@ class BridgePlanRun:
                         await self.context.client.cancel(self.task_id, token=self.token, dropped=True)
                     return
                 try:
-                    if early_end.code not in CANCEL_CODES:
-                        # The server must get the report of a failure before the cancellation.
-                        await self._reports.join()
+                    await self._send_reports(early_end)
                     await stream.cancel(dropped=True)
                 finally:
                     await stream.close()
@@ -482,3 +484,14 @@ class BridgePlanRun:
             log.warning(
                 "task %s could not be cancelled at the server: %s", self.task_id, str(error) or "too slow"
             )
+
+    async def _send_reports(self, early_end: BridgeTaskError) -> None:
+        """Send what waits, since the server takes no report of a task that was cancelled."""
+        self._reports.close()
+        if early_end.code not in CANCEL_CODES:
+            # Else the server would take the failure for a cancellation.
+            await self._reports.join()
+        elif not self._reports.unheard:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(REPORTS_S):
+                    await self._reports.join()

@@ -69,10 +69,15 @@ class BridgeReportQueue:
         """Wait until the server has taken everything so far."""
         await self._queue.join()
 
+    @property
+    def unheard(self) -> bool:
+        """The server has not taken the latest report, and it is repeated."""
+        return self in _unheard_queues
+
     def close(self) -> None:
-        """Take no more reports. What is left is sent in the background, for at most ``report_limit_s``."""
+        """Take no more reports. What is left is sent at once, in the background, for at most ``report_limit_s``."""
         sender = self._sender
-        if sender is None or sender.done():
+        if sender is None or sender.done() or sender in _senders:
             return
         self._queue.put_nowait(None)
         _senders.add(sender)
