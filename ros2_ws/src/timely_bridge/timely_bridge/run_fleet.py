@@ -15,7 +15,6 @@ import hashlib
 import logging
 import os
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Sequence
@@ -33,6 +32,7 @@ from timely_robots.ros.spinner import RosSpinner, isolated_ros_context
 from timely.core.child_process import core_stop_event
 from timely.core.errors import EngineFailed, InvalidInput, TimelyError
 from timely.core.files import default_state_folder
+from timely.core.temporary_folders import temporary_folder
 from timely_bridge.driver_processes import BridgeDriverProcesses, bridge_robot_class
 from timely_bridge.fleet import BridgeFleet, check_bridge_server_url, load_bridge_fleet
 from timely_bridge.interfaces import ClientFactory
@@ -215,9 +215,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with contextlib.ExitStack() as while_running:
             processes = None
             if not options.one_process:
-                folder = while_running.enter_context(tempfile.TemporaryDirectory(prefix="timely-fleet-"))
+                folder = while_running.enter_context(temporary_folder("timely-fleet-"))
                 processes = BridgeDriverProcesses(
-                    fleet, Path(folder), domain_id=options.domain_id, ros_args=ros_args, json_log=json_log
+                    fleet, folder, domain_id=options.domain_id, ros_args=ros_args, json_log=json_log
                 )
             running = start_bridge_fleet(
                 fleet,
