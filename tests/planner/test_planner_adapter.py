@@ -149,6 +149,31 @@ def test_a_merged_model_is_that_of_the_present_card_and_scale(
     assert model.vllm_model_with_planner(base, adapter) != named
 
 
+def test_the_packaged_model_is_read_once_for_each_merged_one(
+    adapter: Path, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start serves the merged model, whose files it hashes; those of the packaged one would take another second."""
+    version = "1.0"
+    merges: list[list[str]] = []
+    reads: list[str] = []
+
+    def read_base(progress: object = None) -> Path:
+        reads.append(version)
+        return base
+
+    monkeypatch.setenv("TIMELY_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(model, "_run_vllm_model_process", lambda arguments, what: merges.append(arguments))
+    monkeypatch.setattr(model, "_packaged_vllm_weights", lambda: (base / "model.gguf", version))
+    monkeypatch.setattr(model, "default_vllm_model", read_base)
+    first = model.resolve_vllm_model(planner=str(adapter))
+    assert model.resolve_vllm_model(planner=str(adapter)) == first
+    assert (len(merges), reads) == (1, ["1.0"])
+    version = "1.1"
+    write_weights(base / "model.safetensors", {"a": b"999"})
+    with pytest.raises(InvalidInput, match="another base model"):
+        model.resolve_vllm_model(planner=str(adapter))
+
+
 @pytest.mark.parametrize("command", [["eval"], ["train", "--start"]])
 def test_an_adapter_for_another_base_model_is_one_line(
     command: list[str], adapter: Path, base: Path, capsys: pytest.CaptureFixture[str]
@@ -233,11 +258,11 @@ def test_bad_input_is_one_line(
 
 
 def test_what_the_option_means(base: Path, adapter: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    merged: list[tuple[Path, Path]] = []
+    merged: list[tuple[Path | None, Path]] = []
 
-    def note(base_folder: Path, adapter_folder: Path, *, progress: object = None) -> Path:
+    def note(base_folder: Path | None, adapter_folder: Path, *, progress: object = None) -> Path:
         merged.append((base_folder, adapter_folder))
-        return base_folder
+        return base
 
     monkeypatch.setattr(model, "vllm_model_with_planner", note)
     monkeypatch.setattr(model, "default_vllm_model", lambda progress=None: base)
@@ -246,7 +271,7 @@ def test_what_the_option_means(base: Path, adapter: Path, monkeypatch: pytest.Mo
     assert merged == []
     model.resolve_vllm_model(None)
     model.resolve_vllm_model(str(base), planner=str(adapter))
-    assert merged == [(base, SHIPPED_ADAPTER), (base, adapter)]
+    assert merged == [(None, SHIPPED_ADAPTER), (base, adapter)]
     with pytest.raises(InvalidInput, match="no such folder"):
         model.resolve_vllm_model(None, planner="nowhere")
     with pytest.raises(InvalidInput, match="into a model folder"):

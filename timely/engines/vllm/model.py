@@ -80,8 +80,9 @@ def resolve_vllm_model(
     """
     if name_or_path is None or name_or_path == DEFAULT_MODEL:
         adapter = _find_vllm_adapter(planner)
-        base = default_vllm_model(progress=progress)
-        return base if adapter is None else vllm_model_with_planner(base, adapter, progress=progress)
+        if adapter is None:
+            return default_vllm_model(progress=progress)
+        return vllm_model_with_planner(None, adapter, progress=progress)
     model = _find_vllm_model(name_or_path)
     if planner in (None, DEFAULT_PLANNER, NO_PLANNER):
         return model
@@ -163,8 +164,11 @@ def vllm_model_identity(model: Path | str) -> str:
     return digest.hexdigest()
 
 
-def vllm_model_with_planner(base: Path, adapter: Path, *, progress: Say | None = None) -> Path:
+def vllm_model_with_planner(base: Path | None, adapter: Path, *, progress: Say | None = None) -> Path:
     """The folder of ``base`` with the adapter merged in, made if it is not there yet or no longer intact.
+
+    Args:
+        base: a model folder. None: the packaged model, whose weights are read only if the merged folder must be made.
 
     Raises:
         InvalidInput: the adapter is broken or was made for another model.
@@ -175,15 +179,21 @@ def vllm_model_with_planner(base: Path, adapter: Path, *, progress: Say | None =
     digest = hashlib.sha256(card.model_dump_json(exclude={"scores"}).encode())
     config = adapter / CONFIG
     digest.update(config.read_bytes() if config.is_file() else b"")
+    digest.update(_default_vllm_model_folder().name.encode() if base is None else b"")
     folder = (
         vllm_cache_folder()
         / "models"
         / f"{NAME}-planner-{card.base_sha256[:8]}-{digest.hexdigest()[:12]}-{FORMAT}"
     )
-    check_planner_base(card, base, adapter)
+    if base is not None:  # its folder may hold another model by now
+        check_planner_base(card, base, adapter)
 
     def build(target: Path) -> None:
-        _run_vllm_model_process(["merge", str(base), str(adapter), str(target)], f"merging {adapter.name}")
+        source = base
+        if source is None:
+            source = default_vllm_model(progress=progress)
+            check_planner_base(card, source, adapter)
+        _run_vllm_model_process(["merge", str(source), str(adapter), str(target)], f"merging {adapter.name}")
         shutil.copyfile(adapter / CARD, target / CARD)
 
     merged = _make_vllm_model_folder(
@@ -235,12 +245,17 @@ def default_vllm_model(*, progress: Say | None = None) -> Path:
         Unsupported: its package is not installed.
         EngineFailed: the conversion failed or did not end in time.
     """
-    gguf, version = _packaged_vllm_weights()
-    folder = vllm_cache_folder() / "models" / f"{NAME}-{version}-{FORMAT}"
+    gguf, _ = _packaged_vllm_weights()
+    folder = _default_vllm_model_folder()
     message = f"converting the small default model into {folder} (once, about 15 s)"
     return _make_vllm_model_folder(
         folder, lambda target: _convert_vllm_model(gguf, target), progress, message
     )
+
+
+def _default_vllm_model_folder() -> Path:
+    _, version = _packaged_vllm_weights()
+    return vllm_cache_folder() / "models" / f"{NAME}-{version}-{FORMAT}"
 
 
 def _make_vllm_model_folder(
