@@ -22,7 +22,7 @@ from timely_bridge import fleet_stop, goal_journal, stop_latch
 from timely_bridge import node as bridge_node
 from timely_bridge.diagnostics import bridge_own_status
 from timely_bridge.driver_processes import BridgeDriverProcesses
-from timely_bridge.fleet_stop import TOKEN_VARIABLE
+from timely_bridge.fleet_stop import NOTE_S, TOKEN_VARIABLE
 from timely_bridge.node import BridgeNode
 from timely_bridge.stop_latch import BridgeStopLatch
 from timely_interfaces.msg import ErrorCode, RobotState, Task
@@ -359,6 +359,37 @@ def test_a_robot_whose_link_is_lost_is_unknown_until_it_is_back(
         assert outcomes["drone1"] == "unknown"
         assert outcomes["arm1"] != "unknown"
     eventually(lambda: stopped.outcomes()["drone1"] != "unknown", "the stop was not repeated")
+
+
+def test_a_driver_whose_stop_changes_for_ever_is_a_line_now_and_then(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two drivers of one name take turns, and each repetition of the stop is another one of a driver."""
+    lines: list[tuple[str, str]] = []
+    stopped = world.fleet.bridge.fleet_stop
+    monkeypatch.setattr(
+        stopped, "_on_driver_stop", lambda robot, *ids: lines.append(ids) if robot == "drone1" else None
+    )
+    robot = stopped._robots["drone1"]
+
+    def hear(stop_id: str) -> None:
+        with stopped._changed:
+            robot.named = robot.acknowledged = True
+            assert robot.state is not None
+            state = RobotState(session=robot.state.session, mode=RobotState.STOPPED, stop_id=stop_id)
+            stopped._on_state("drone1", state)
+
+    stopped.stop(0.5)
+    eventually(lambda: lines, "no line at all")
+    for number in range(5):
+        hear(f"driver-{number}")
+    assert len(lines) == 1
+    robot.noted_s -= NOTE_S
+    hear("driver-5")
+    assert len(lines) == 2
+    stopped.stop(0.5)
+    eventually(lambda: len(lines) == 3, "the next stop has no line")
+    assert len({fleet_stop_id for fleet_stop_id, _ in lines}) == 2
 
 
 @pytest.mark.process

@@ -53,6 +53,8 @@ UNANSWERED_S = 1.0
 """A request without an answer for so long is replaced. Sooner, a slow driver would get a backlog of stops."""
 THREADS = 4
 CLOSE_S = 5.0
+NOTE_S = 10.0
+"""Least time between two lines on one robot at the same stop of the fleet."""
 
 
 @dataclass(slots=True, eq=False)
@@ -79,8 +81,9 @@ class _BridgeRobotStop:
     """
     fleet_stop_id: str = ""
     """The fleet's stop that was last sent."""
-    noted_stop_id: str = ""
-    """The driver's stop that ``on_driver_stop`` was last called with."""
+    noted_ids: tuple[str, str] = ("", "")
+    """The fleet's stop and the driver's that ``on_driver_stop`` was last called with, at ``noted_s``."""
+    noted_s: float = -1e9
     state: RobotState | None = None
     received_s: float = -1e9
 
@@ -373,10 +376,18 @@ class BridgeFleetStop:
             ):
                 robot.acknowledged = robot.sent_s > time.monotonic() - REPEAT_S and not restarted
             self._changed.notify_all()
-            is_new = state.stop_id not in ("", robot.noted_stop_id)
-            if is_new and self.latch.set and robot.named and robot.acknowledged:
-                robot.noted_stop_id = state.stop_id
-                self._on_driver_stop(name, robot.fleet_stop_id, state.stop_id)
+            if state.stop_id and self.latch.set and robot.named and robot.acknowledged:
+                self._note_driver_stop(robot, (robot.fleet_stop_id, state.stop_id))
+
+    def _note_driver_stop(self, robot: _BridgeRobotStop, ids: tuple[str, str]) -> None:
+        """Call ``on_driver_stop`` for another stop of the fleet at once, for another one of the driver at times.
+
+        Where two drivers have one name, the stop is repeated for ever, and each repetition is another one of a driver.
+        """
+        is_due = ids[0] != robot.noted_ids[0] or robot.received_s - robot.noted_s >= NOTE_S
+        if is_due and ids[1] != robot.noted_ids[1]:
+            robot.noted_ids, robot.noted_s = ids, robot.received_s
+            self._on_driver_stop(robot.name, *ids)
 
     def _repeat(self) -> None:
         """Send the latched stop again to every driver that has not acknowledged it."""
