@@ -114,13 +114,13 @@ def test_an_interrupt_that_python_dropped_ends_the_block_at_the_next_check() -> 
 
 def test_an_interrupt_while_the_folder_is_removed_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     children = ChildProcesses("test-")
-    remove = children._temporary.cleanup
+    remove = children._temporary.close
 
     def interrupted() -> None:
         os.kill(os.getpid(), signal.SIGINT)
         remove()
 
-    monkeypatch.setattr(children._temporary, "cleanup", interrupted)
+    monkeypatch.setattr(children._temporary, "close", interrupted)
     with children:
         pass
     assert not children.folder.exists()

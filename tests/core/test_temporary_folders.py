@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from timely.core import temporary_folders
+from timely.core.child_process import ChildProcesses
 from timely.core.temporary_folders import LOCK, temporary_folder
 
 
@@ -43,6 +44,12 @@ def test_what_a_killed_process_left_goes_at_the_next_start(folder: Path) -> None
     with temporary_folder("fleet-"):
         assert not left.exists()
         assert other.exists()
+
+
+def test_children_remove_what_killed_ones_left(folder: Path) -> None:
+    left = left_by_a_killed_process(folder)
+    with ChildProcesses("fleet-"):
+        assert not left.exists()
 
 
 def test_a_folder_in_use_stays(folder: Path) -> None:

@@ -24,6 +24,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from timely.core.errors import EngineFailed
+from timely.core.temporary_folders import temporary_folder
 
 START_S = 60.0
 STOP_S = 12.0
@@ -206,8 +207,8 @@ class ChildProcesses:
     """
 
     def __init__(self, prefix: str) -> None:
-        self._temporary = tempfile.TemporaryDirectory(prefix=prefix)
-        self.folder = Path(self._temporary.name)
+        self._temporary = contextlib.ExitStack()
+        self.folder = self._temporary.enter_context(temporary_folder(prefix))
         self._children: list[ChildProcess] = []
         self._previous_handler: Any = signal.SIG_DFL
         self._starting = self._interrupted = False
@@ -256,7 +257,7 @@ class ChildProcesses:
         try:
             for child in reversed(self._children):
                 child.stop()
-            self._temporary.cleanup()
+            self._temporary.close()
         finally:
             signal.signal(signal.SIGINT, self._previous_handler)
 
