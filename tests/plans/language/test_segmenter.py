@@ -80,6 +80,7 @@ PLANS = [
     ("mf(50;tc(9);", ["mf(50;", "tc(9);"], ""),  # does not parse; but what follows is not swallowed
     (")mf(50)tc(90)", [")mf(50)", "tc(90)"], ""),  # nor does it; a bracket too many opens none
     ("mf(50", [], "mf(50"),
+    ("?iv('a')", [], "?iv('a')"),
     ("->False;", [], "->False;"),
     ("", [], ""),
     ("4{_1=3;", [], "4{_1=3;"),
@@ -123,6 +124,9 @@ SENTENCES = [
     ("Ask Dr. Smith about it. He knows.", ["Ask Dr. Smith about it. ", "He knows."], ""),
     ("J. R. Smith came here. Then he left.", ["J. R. Smith came here. ", "Then he left."], ""),
     ('She said "come in now." Then we went.', ['She said "come in now." ', "Then we went."], ""),
+    ("Bring me a tool, e.g. a hammer. Then go.", ["Bring me a tool, e.g. a hammer. ", "Then go."], ""),
+    ("I can count to 3. You can too.", ["I can count to 3. ", "You can too."], ""),
+    ("Neither you nor I. You can too.", ["Neither you nor I. ", "You can too."], ""),
     ("Wait for it... now it comes. Done", ["Wait for it... ", "now it comes. ", "Done"], ""),
     ("First do this thing\nThen do that thing\n", ["First do this thing\n", "Then do that thing\n"], ""),
     ("今日は暖かい。外に出よう！", ["今日は暖かい。", "外に出よう！"], ""),

@@ -127,7 +127,9 @@ def test_a_journal_knows_the_goals_that_did_not_end(tmp_path: Path) -> None:
     assert unfinished_goals(tmp_path) == {}
 
 
-def test_a_journal_knows_when_its_bridge_was_last_alive(tmp_path: Path) -> None:
+def test_a_journal_knows_when_its_bridge_was_last_alive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     journal = BridgeGoalJournal(tmp_path, 10.0)
     assert (journal.owner, journal.silence_s) == ("", math.inf)
     journal.live("the first bridge", 12.0)
@@ -136,10 +138,12 @@ def test_a_journal_knows_when_its_bridge_was_last_alive(tmp_path: Path) -> None:
     again = BridgeGoalJournal(tmp_path, 23.5)
     assert (again.owner, again.silence_s) == ("bridge", 3.5)
     again.close()
-    # Of an earlier start of the machine.
-    past = BridgeGoalJournal(tmp_path, 1.0)
-    assert (past.owner, past.silence_s) == ("", math.inf)
-    past.close()
+    # Of an earlier start of the machine, whose clock began anew.
+    with closing(BridgeGoalJournal(tmp_path, 1.0)) as past:
+        assert (past.owner, past.silence_s) == ("", math.inf)
+    monkeypatch.setattr(goal_journal, "machine_boot_id", lambda: "another start")
+    with closing(BridgeGoalJournal(tmp_path, 23.5)) as past:
+        assert (past.owner, past.silence_s) == ("", math.inf)
 
 
 def test_a_journal_stays_short(tmp_path: Path) -> None:
@@ -150,6 +154,20 @@ def test_a_journal_stays_short(tmp_path: Path) -> None:
     assert (tmp_path / FILE).stat().st_size < MAX_BYTES
     journal.close()
     assert BridgeGoalJournal().unfinished_goals == {}
+
+
+def test_a_journal_of_long_goals_is_not_written_anew_at_each_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(goal_journal, "MAX_BYTES", 1000)
+    with closing(BridgeGoalJournal(tmp_path)) as journal:
+        for number in range(3):
+            journal.put(f"goal {number}", "drone1", "x" * 1000, "token")
+        monkeypatch.setattr(
+            journal, "_rewrite", lambda: pytest.fail("a line takes as long as the whole file")
+        )
+        journal.cancel("goal 0")
+    assert unfinished_goals(tmp_path)["goal 0"].cancelled
 
 
 @contextmanager

@@ -307,7 +307,7 @@ class _PlanTextScanner:
     def _close(self) -> _Use:
         self._words = self._chars = 0
         self._word = ""
-        self._ended = self._newline = self._has_text = False
+        self._has_text = False
         return False, ()
 
     def at_end(self, rest: str, *, truncated: bool) -> _Use | None:
