@@ -83,6 +83,45 @@ def test_flat_lists_of_calls() -> None:
     for text in ("pick('red_box');place('blue box');home();", "pick(red_box)->place('blue box')->home()"):
         assert body(text, ARM) == expected
     assert body("pick('red_box')\nplace(\"blue box\")\nhome", ARM) == expected
+    assert body("say(True);say(look(table));", ARM) == [
+        PlanCall("say", (True,)),
+        PlanCall("say", (PlanCall("look", ("table",)),)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("home pick('red_box')", "expected ';'"),
+        ("pick(", "ends where a value should be"),
+        ("pick(red_box", "expected ','"),
+    ],
+)
+def test_what_is_no_flat_list_of_calls(text: str, why: str) -> None:
+    with pytest.raises(InvalidInput, match=why):
+        parse_plan(text, ARM)
+
+
+def test_a_return_may_have_no_value() -> None:
+    assert body("->") == body("->;") == [Return(None)]
+    (conditional,) = body("?iv('a'){->}")
+    assert isinstance(conditional, If)
+    assert conditional.branches[0].body.statements == [Return(None)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1000{tp}",
+        "1{" * 16 + "tp" + "}" * 16,
+        "l(" + "(" * 11 + "'a'" + ")" * 12,
+        "->1" + "+1" * 200,
+        "->" + "+".join(["(1)"] * 13),
+        "tp()" * 13,
+    ],
+)
+def test_what_is_within_the_limits_parses(text: str) -> None:
+    assert body(text)
 
 
 BAD = [
@@ -107,6 +146,7 @@ BAD = [
     ("_1=;", "expected a value"),
     ("_1=2 tp", "expected ';'"),
     ("->True tp", "expected ';'"),
+    ("tp tp", "expected ';'"),
     ("I think mf(50) is right", "unknown skill 'I'"),
     ("1{" * 17 + "tp" + "}" * 17, "nested deeper than 16"),
     ("l(" + "(" * 13 + "'a'" + ")" * 14, "nested deeper than 12"),
@@ -128,10 +168,22 @@ def test_unknown_skills_are_unknown_names() -> None:
         parse_plan("grab('a');", ARM)
 
 
-def test_the_place_of_an_error_is_exact() -> None:
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("mf(50);tc(90) = 3", "character 14, at '= 3'"),
+        ("tp;}", "character 3, at '}'"),
+        ("mf(;", "character 3, at ';'"),
+        ("g(_1);", "character 2, at '_1);'"),
+    ],
+)
+def test_the_place_of_an_error_is_exact(text: str, where: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        parse_plan("mf(50);tc(90) = 3", DRONE)
-    assert caught.value.where == "character 14, at '= 3'"
+        parse_plan(text, DRONE)
+    assert caught.value.where == where
+
+
+def test_the_place_of_an_error_tells_the_segment() -> None:
     parser = SegmentParser(DRONE)
     parser.feed("mf(50);")
     with pytest.raises(InvalidInput, match="in the segment from character 7"):
@@ -175,7 +227,7 @@ def test_the_tree_grows_in_place_while_blocks_are_open() -> None:
     parser.feed("3{mf(20);")
     (loop,) = parser.program.body.statements
     assert isinstance(loop, Loop)
-    assert (parser.depth, parser.loops, loop.body.closed) == (1, 1, False)
+    assert (parser.depth, loop.body.closed) == (1, False)
     parser.feed("?iv('a')==True{")
     conditional = loop.body.statements[1]
     assert isinstance(conditional, If)

@@ -61,12 +61,14 @@ PLANS = [
     ("2{2{mf(50);}}", ["2{2{mf(50);", "}", "}"], ""),
     ("_1=ox('cat')+", [], "_1=ox('cat')+"),
     ("_1=iv('cat')== ", [], "_1=iv('cat')== "),
+    ("_1=ox('cat')+'1", [], "_1=ox('cat')+'1"),
     ("4{_1=3;}mf(50);", ["4{_1=3;}mf(50);"], ""),
     ("mf(50);?_1>4{_1=3;}", ["mf(50);"], "?_1>4{_1=3;}"),
     ("?iv('a'){mf(50);}", ["?iv('a'){", "mf(50);"], "}"),
     ("?iv('a'){mf(20);}:{mb(20)}", ["?iv('a'){", "mf(20);", "}:{mb(20)}"], ""),
+    ("?iv('a'){mf(20);}:{mb(20);}", ["?iv('a'){", "mf(20);", "}:{mb(20);"], "}"),
     ("?_1!=False{g(_1)};tp;", ["?_1!=False{g(_1)}", ";tp;"], ""),
-    ("mf(50)tc(90)", ["mf(50)", "tc(90)"], ""),
+    ("mf(-50)tc(90)", ["mf(-50)", "tc(90)"], ""),
     ("mf(50) ;  tc(90) }", ["mf(50) ;", "  tc(90) }"], ""),
     ("mf(50)\ntc(90)", ["mf(50)\n", "tc(90)"], ""),
     ("mf(50)->True", ["mf(50)"], "->True"),
@@ -77,7 +79,7 @@ PLANS = [
     ("tp;{tp}", ["tp;", "{tp}"], ""),
     ("_1=ow('x')*1.2;mf(50);", ["_1=ow('x')*1.2;", "mf(50);"], ""),
     ("mf((20));", ["mf((20));"], ""),
-    ("mf(50;tc(9);", ["mf(50;", "tc(9);"], ""),  # does not parse; but what follows is not swallowed
+    ("mf(50;tc(9)", ["mf(50;", "tc(9)"], ""),  # does not parse; but what follows is not swallowed
     (")mf(50)tc(90)", [")mf(50)", "tc(90)"], ""),  # nor does it; a bracket too many opens none
     ("mf(50", [], "mf(50"),
     ("?iv('a')", [], "?iv('a')"),
@@ -103,6 +105,7 @@ CALLS = [
     ),
     ("pick('a')\nplace('b')\n", ["pick('a')\n", "place('b')\n"], ""),
     ("pick('a')place('b')", ["pick('a')", "place('b')"], ""),
+    ("pick('a') -", ["pick('a') -"], ""),  # does not parse, so that the plan fails
     ("pick('a') - place('b');", ["pick('a') - ", "place('b');"], ""),
     ("move_to(where('a'), where('b')); drop('c');", ["move_to(where('a'), where('b'));", " drop('c');"], ""),
     ("pick([obj],{]*);home();", ["pick([obj],{]*);", "home();"], ""),
@@ -121,8 +124,8 @@ SENTENCES = [
     ("It is warm today. Shall we go out? ", ["It is warm today. ", "Shall we go out? "], ""),
     ("Pi is about 3.14 I think. Yes.", ["Pi is about 3.14 I think. ", "Yes."], ""),
     ("Yes. I can do that now. Bye", ["Yes. I can do that now. ", "Bye"], ""),
-    ("Ask Dr. Smith about it. He knows.", ["Ask Dr. Smith about it. ", "He knows."], ""),
-    ("J. R. Smith came here. Then he left.", ["J. R. Smith came here. ", "Then he left."], ""),
+    ("Go and ask Dr.  Smith now. He knows.", ["Go and ask Dr.  Smith now. ", "He knows."], ""),
+    ("Here comes Mr. J. R. Smith. Then he left.", ["Here comes Mr. J. R. Smith. ", "Then he left."], ""),
     ('She said "come in now." Then we went.', ['She said "come in now." ', "Then we went."], ""),
     ("Bring me a tool, e.g. a hammer. Then go.", ["Bring me a tool, e.g. a hammer. ", "Then go."], ""),
     ("I can count to 3. You can too.", ["I can count to 3. ", "You can too."], ""),
@@ -130,6 +133,7 @@ SENTENCES = [
     ("Wait for it... now it comes. Done", ["Wait for it... ", "now it comes. ", "Done"], ""),
     ("First do this thing\nThen do that thing\n", ["First do this thing\n", "Then do that thing\n"], ""),
     ("今日は暖かい。外に出よう！", ["今日は暖かい。", "外に出よう！"], ""),
+    ("「は、い」。今日は暖かい。", ["「は、い」。今日は暖かい。"], ""),
     ("   ", [], "   "),
     (" " * 4000, [], " " * 4000),
     ("One two three. " + " " * 4000, ["One two three. "], " " * 4000),
@@ -152,6 +156,7 @@ def test_paragraphs_end_with_an_empty_line_and_long_ones_at_the_limit() -> None:
         ["One two. Three\nfour.\n \n", "Five\n\nsix seven eight nine ten ", "eleven twelve. End"],
         "",
     )
+    assert cut(story, "今日。暖かい\n\n外に。") == (["今日。暖かい\n\n", "外に。"], "")
 
 
 def test_prose_without_an_end_is_cut_before_it_is_too_long_for_a_robot() -> None:
@@ -182,6 +187,7 @@ def test_skills_and_blocking() -> None:
     ]
     boundaries = Segmenter(ARM).feed("look('table');pick('a');look('b')->")
     assert [b.blocking for b in boundaries] == [True, False, True]
+    assert [b.skills for b in Segmenter(ARM).feed("pick(home);")] == [("pick",)]
 
 
 def test_a_boundary_is_told_as_soon_as_it_is_known() -> None:

@@ -113,7 +113,7 @@ class _PlanReader:
 
     def sees(self, *symbols: str) -> bool:
         token = self.peek()
-        return token is not None and token.kind == "symbol" and token.text in symbols
+        return token is not None and token.text in symbols
 
     def takes(self, *symbols: str) -> bool:
         if self.sees(*symbols):
@@ -222,7 +222,7 @@ class _PlanReader:
     def operator(self) -> int:
         """The level of the next token as an operator; -1 if it is none."""
         token = self.peek()
-        return _LEVEL_OF.get(token.text, -1) if token is not None and token.kind == "symbol" else -1
+        return _LEVEL_OF.get(token.text, -1) if token is not None else -1
 
     def primary(self, role: Role) -> Value:
         token = self.peek()
@@ -281,7 +281,6 @@ class _PlanReader:
             text=self.text[token.at : end],
             at=self.parser.position + token.at,
             depth=self.parser.depth,
-            loops=self.parser.loops,
             role=role,
         )
         self.calls.append(call)

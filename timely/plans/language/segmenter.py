@@ -139,7 +139,7 @@ _VALUE = 2  # the call is a value of an assignment or a return: an operator may 
 _ARROW = 3  # in the flat language: the "-" of "->" has come
 
 _CONTINUES = frozenset("=!<>&|+*/,.")
-"""After a call these start no other statement. The result does not parse, but it is one segment."""
+"""After a call these start no other statement, nor does a bracket. The result does not parse, but it is one segment."""
 
 
 _UNFINISHED = tuple("=!<>&|+-*/,")
@@ -204,10 +204,8 @@ class _PlanCallScanner:
                 if self._in_word:
                     self._word += char
                     continue
-                if self._open:
-                    if self._open != _VALUE:
-                        ends.append((offset, self._close()))
-                    self._open = _NOTHING
+                if self._open in (_STATEMENT, _ARROW):
+                    ends.append((offset, self._close()))
                 self._word = char
                 self._in_word = True
             elif char.isspace():
@@ -228,7 +226,7 @@ class _PlanCallScanner:
                 return
             ends.append((offset, self._close()))
         if char == "(":
-            self._bracket(offset, ends)
+            self._bracket()
             return
         is_bare_call = self._word in self._bare and (self._blocks or not self._brackets)
         if is_bare_call:
@@ -265,9 +263,7 @@ class _PlanCallScanner:
         calls_before = self._open_blocks.pop() if self._open_blocks else None
         return calls_before is not None and self._closed_calls > calls_before
 
-    def _bracket(self, offset: int, ends: list[tuple[int, _Use]]) -> None:
-        if self._open == _STATEMENT:
-            ends.append((offset, self._close()))
+    def _bracket(self) -> None:
         self._open = _NOTHING
         self._brackets += 1
         if self._word and self._word[0].isalpha():
@@ -328,8 +324,6 @@ class _PlanTextScanner:
                 self._period = char == "." and not self._ended
                 self._ended = True
             elif char in _WIDE_ENDS:
-                self._ended = True
-                self._period = False
                 if self._sentences and self._words >= self._min:
                     ends.append((offset + 1, self._close()))
             elif self._ended and char in _CLOSERS:

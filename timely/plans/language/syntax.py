@@ -31,7 +31,6 @@ class PlanCall:
         skill: full name (``move_forward``), also if the plan has the abbreviation.
         at: offset of its first character in the plan.
         depth: number of blocks around it.
-        loops: number of loops among those blocks.
         role: a statement, part of a condition, or a value (assigned, returned or an argument).
     """
 
@@ -40,7 +39,6 @@ class PlanCall:
     text: str = field(default="", compare=False)
     at: int = field(default=0, compare=False)
     depth: int = field(default=0, compare=False)
-    loops: int = field(default=0, compare=False)
     role: Role = field(default="statement", compare=False)
 
 

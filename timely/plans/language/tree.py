@@ -47,10 +47,6 @@ class PlanTree:
         """Number of open blocks."""
         return len(self._open) - 1
 
-    @property
-    def loops(self) -> int:
-        return sum(isinstance(entry.owner, Loop) for entry in self._open)
-
     def finish(self) -> Program:
         """The whole plan.
 
