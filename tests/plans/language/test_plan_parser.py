@@ -136,6 +136,7 @@ BAD = [
     ("?iv('a'){tp", "ends inside 1 open block"),
     (":{tp}", "':' without a conditional"),
     ("?iv('a'){tp};:{tp}", "':' without a conditional"),
+    ("?iv('a'){tp}mf(50):{tp}", "':' without a conditional"),
     ("g(_1);", "_1 has no value yet"),
     ("0{tp}", "a loop runs 1 to 1000 times"),
     ("1001{tp}", "a loop runs 1 to 1000 times"),

@@ -53,7 +53,7 @@ class PlanTree:
         Raises:
             InvalidInput: a block is still open.
         """
-        if self.depth and not self.fragment:
+        if self.depth:
             raise InvalidInput(f"ends inside {self.depth} open block(s)", where="end of the plan")
         self.end_conditional()
         for entry in self._open:
