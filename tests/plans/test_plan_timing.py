@@ -65,6 +65,10 @@ def test_the_segment_that_closes_a_loop_takes_its_further_rounds() -> None:
     assert times == pytest.approx([forward(50), inner, forward(30) + 2 * round_, forward(40)])
 
 
+def test_a_segment_that_begins_with_another_arm_takes_its_calls() -> None:
+    assert plan_segment_execution_s("}:{mf(50);", DRONE, TELLO) == pytest.approx(forward(50))
+
+
 def test_a_loop_that_may_return_counts_once() -> None:
     parser = SegmentParser(DRONE)
     for text in ("12{?iv('a'){", "->True}mf(50)}"):

@@ -179,6 +179,7 @@ def test_each_invocation_is_answered_once() -> None:
         ("?ox('a')/0>1{tp()}", "divides by zero"),
         ("1000{11{tp()}}", "more than 10000 calls"),
         ("_1=1;1000{101{_1=2;}}", "more than 100000 steps"),
+        ("1000{100{}}", "more than 100000 steps"),
         ("1000{9{_1=1+1+1+1+1+1+1+1+1+1+1+1;}}", "more than 100000 steps"),
         ("1000{9{?1+1+1+1+1+1+1+1+1+1+1>12{}}}", "more than 100000 steps"),
         ("_1=2;20{_1=_1*_1;}", r"over 1e\+15"),
