@@ -66,7 +66,7 @@ def test_a_bridge_has_one_identity_over_its_restarts_and_no_other_has_it(
 
     first = identity(tmp_path / "a")
     assert (identity(tmp_path / "a"), len(first)) == (first, 32)
-    assert identity(tmp_path / "b") not in ("", first)
+    assert identity(tmp_path / "not" / "there" / "yet") not in ("", first)
     assert identity(None) == ""
     (tmp_path / "a" / "identity").write_bytes(b"\xff")
     assert identity(tmp_path / "a") not in ("", first)
@@ -236,6 +236,20 @@ def test_a_bridge_killed_while_the_disk_was_full_leaves_no_goal_to_take_up(tmp_p
     assert list(again.unfinished_goals) == ["ended"], "those who follow it are told that it is over"
     assert again.silence_s == math.inf, "it could be taken up"
     assert BridgeGoalJournal(tmp_path, 2.0).silence_s == 0.5
+
+
+def test_a_disk_with_room_for_a_line_alone_loses_no_goals(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The line in a file of its own would hide the lines before it."""
+
+    def full(*_: object) -> None:
+        raise InvalidInput("No space left on device", where=FILE)
+
+    monkeypatch.setattr(goal_journal, "core_write_file", full)
+    with closing(BridgeGoalJournal(tmp_path)) as journal:
+        journal.put("new", "drone1", "new", "token")
+    assert not (tmp_path / FILE).exists()
 
 
 def test_a_bridge_that_starts_on_a_full_disk_writes_its_goals_when_there_is_room(tmp_path: Path) -> None:

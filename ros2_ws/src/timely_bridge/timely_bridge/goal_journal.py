@@ -231,7 +231,6 @@ class BridgeGoalJournal:
         except OSError as error:
             self._fall_behind(error)
             return
-        self.problem = ""
         if size > self._limit_bytes:
             self._rewrite()
 
