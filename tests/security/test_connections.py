@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
+import shlex
+import shutil
 import socket
 import ssl
 import subprocess
@@ -38,6 +41,7 @@ from timely.server.settings import ServerSettings
 from timely.server.tasks.stop_service import ServerStopService
 from timely.server.telemetry.repeat_limit import REPEATS, LogRepeatLimit
 
+ROOT = Path(__file__).resolve().parents[2]
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
 
 
@@ -445,7 +449,9 @@ def certificate(folder: Path, name: str = "cert", host: str = "localhost") -> Se
     files = ServerTlsFiles(folder / f"{name}.pem", folder / f"{name}.key")
     openssl(
         "req", "-x509", *NEW_KEY, "-days", "2", "-subj", f"/CN={host}",
-        "-addext", f"subjectAltName=DNS:{host},IP:127.0.0.1", "-keyout", files.key, "-out", files.certificate,
+        "-addext", f"subjectAltName=DNS:{host},IP:127.0.0.1",
+        "-addext", "keyUsage=critical,digitalSignature,keyCertSign",
+        "-keyout", files.key, "-out", files.certificate,
     )  # fmt: skip
     return files
 
@@ -648,6 +654,46 @@ async def test_with_an_authority_of_the_clients_each_must_show_its_certificate(t
                 await asyncio.to_thread(health, stranger)
 
 
+@pytest.mark.process
+async def test_a_renewed_authority_of_the_clients_needs_no_restart(tmp_path: Path) -> None:
+    before, after = certificate(tmp_path, "before", "ca"), certificate(tmp_path, "after", "other-ca")
+    own = certificate(tmp_path)
+    authorities = tmp_path / "clients.pem"
+    shutil.copy(before.certificate, authorities)
+    files = server_tls_files(own.certificate, own.key, authorities)
+    assert files is not None
+    clients = [signed(tmp_path, name, authority) for name, authority in (("old", before), ("new", after))]
+
+    async def accepted() -> list[bool]:
+        return [await is_accepted(client) for client in clients]
+
+    async def is_accepted(client: ServerTlsFiles) -> bool:
+        context = ssl.create_default_context(cafile=own.certificate)
+        context.load_cert_chain(client.certificate, client.key)
+        try:
+            async with httpx.AsyncClient(verify=context) as http:
+                return (await http.get(url + "/livez")).is_success
+        except httpx.TransportError:
+            return False
+
+    async with serving_tls(files) as url:
+        assert await accepted() == [True, False]
+        shutil.copy(after.certificate, authorities)
+        async with asyncio.timeout(WAIT_S):
+            while await accepted() != [False, True]:
+                pass
+
+
+def test_the_documented_certificates_satisfy_strict_clients(tmp_path: Path) -> None:
+    """Clients in Python 3.13 and later check them as RFC 5280 has it."""
+    text = (ROOT / "docs" / "operations.md").read_text()
+    commands = re.findall(r"^openssl .*$", text, re.MULTILINE)
+    assert len(commands) == 3
+    for command in commands:
+        subprocess.run(shlex.split(command), cwd=tmp_path, check=True, capture_output=True, timeout=60)
+    openssl("verify", "-x509_strict", "-CAfile", tmp_path / "ca.pem", tmp_path / "server.pem")
+
+
 async def test_clients_show_the_certificate_of_their_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -669,9 +715,10 @@ async def test_clients_show_the_certificate_of_their_environment(
                 else:
                     with pytest.raises(EngineFailed):
                         await timely.health()
-    monkeypatch.setenv("TIMELY_CLIENT_CERTFILE", str(tmp_path / "absent.pem"))
-    with pytest.raises(InvalidInput, match="absent"):
-        AsyncTimelyClient("https://127.0.0.1")
+    for name in ("TIMELY_CLIENT_CERTFILE", "SSL_CERT_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "absent.pem"))
+        with pytest.raises(InvalidInput, match=rf"\${name} .*absent\.pem: unusable"):
+            AsyncTimelyClient("https://127.0.0.1")
 
 
 def test_unusable_files_for_tls_are_named(tmp_path: Path) -> None:

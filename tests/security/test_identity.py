@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import http.client
 import http.cookies
 import json
 import math
 import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
 import yaml
-from fleet import TOKEN, Fleet, Reader, body, fleet
+from fleet import TOKEN, WAIT_S, Fleet, Reader, body, fleet
 from guarded import HIGH_CLAIMS, TOKENS, Guarded, write_principals
 from manual_clock import ManualClock
 from starlette.responses import JSONResponse
@@ -463,6 +465,26 @@ def test_a_page_of_another_origin_is_refused(common: Fleet, headers: dict[str, s
     for method, path in (("GET", "/v1/status"), ("POST", "/v1/tasks"), ("GET", "/")):
         answer = common.http.request(method, path, headers=headers, json=body())
         assert (answer.status_code, answer.json()["code"]) == (403, "not_allowed")
+
+
+@pytest.mark.parametrize("name", ["Host", "Origin", "Authorization", "Timely-Task-Token"])
+def test_a_request_that_says_twice_who_asks_is_refused(common_guarded: Guarded, name: str) -> None:
+    """A proxy before the server may have checked the other one."""
+    url = common_guarded.fleet.url
+    values = {
+        "Host": urlsplit(url).netloc, "Origin": url, "Authorization": f"Bearer {TOKENS['ops']}",
+        "Timely-Task-Token": TOKEN,
+    }  # fmt: skip
+    statuses = []
+    for names in ([*values], [*values, name]):
+        connection = http.client.HTTPConnection(values["Host"], timeout=WAIT_S)
+        connection.putrequest("GET", "/v1/status", skip_host=True)
+        for one in names:
+            connection.putheader(one, values[one])
+        connection.endheaders()
+        statuses.append(connection.getresponse().status)
+        connection.close()
+    assert statuses == [200, 422]
 
 
 def test_no_cookie_of_a_stranger_is_unquoted(served: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,13 +6,17 @@ import itertools
 import shutil
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-from fleet import TOKEN, WAIT_S, Fleet, Reader, body
+from fleet import TOKEN, WAIT_S, Fleet, Reader, body, fleet
+from guarded import TOKENS, write_principals
+from manual_clock import ManualClock
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 from timely.core.errors import EngineFailed
+from timely.server.access.principals import PrincipalRegistry
 
 pytestmark = pytest.mark.process
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
@@ -126,6 +130,28 @@ def test_a_page_that_outlives_its_session_begins_another(page: Page, served: Fle
     row.hover()
     row.get_by_role("button", name="Cancel").click()
     expect(page.locator("#recent tbody tr")).to_contain_text("cancelled")
+
+
+def test_a_principal_with_few_rights_is_offered_what_it_may(browser: Browser, tmp_path: Path) -> None:
+    write_principals(tmp_path / "principals.yaml")
+    clock = ManualClock(100.0)
+    registry = PrincipalRegistry(tmp_path / "principals.yaml", None, clock)
+    with fleet(clock=clock, registry=registry) as served, browser.new_context() as context:
+        planner, ops = ({"Authorization": f"Bearer {TOKENS[name]}"} for name in ("planner", "ops"))
+        request = body("long", agent="drone-1")
+        with served.http.stream("POST", "/v1/tasks", json=request, headers=planner) as response:
+            Reader(response).next()
+        page = context.new_page()
+        page.goto(f"{served.server.url}/")
+        page.locator("#token").fill(TOKENS["planner"])
+        page.locator("#login button").click()
+        row = page.locator("#robots tbody tr")
+        expect(row).to_contain_text("drone-1")
+        expect(row.get_by_role("button")).to_have_count(0)
+        expect(page.locator("#discipline")).to_be_disabled()
+        assert served.http.post("/v1/stop", json={"deadline_s": 0.0}, headers=ops).is_success
+        expect(page.locator("#stopped")).to_contain_text("Its robots are not shown to this principal.")
+        expect(page.locator("#stopped").get_by_role("button")).to_have_count(0)
 
 
 def test_light_and_dark(page: Page) -> None:

@@ -12,7 +12,7 @@ from timely.client.async_connection import AsyncClientConnection
 from timely.client.async_stop import AsyncClientStopStream
 from timely.client.async_stream import AsyncTaskStream
 from timely.client.endpoints import AsyncAnswer, TimelyClientMethods
-from timely.client.pool import client_pool_options
+from timely.client.pool import client_pool_options, client_tls_errors
 from timely.core.clock import Clock, SystemClock
 
 
@@ -33,7 +33,7 @@ class AsyncTimelyClient(TimelyClientMethods[AsyncAnswer, Coroutine[Any, Any, Asy
         transport: replaces the network in tests.
 
     Raises:
-        InvalidInput: no server can be at the URL, or no header can carry the token.
+        InvalidInput: no server can be at the URL, no header can carry the token, or a file for TLS cannot be used.
     """
 
     _connection: AsyncClientConnection
@@ -55,7 +55,10 @@ class AsyncTimelyClient(TimelyClientMethods[AsyncAnswer, Coroutine[Any, Any, Asy
     ) -> None:
         self.agent = agent
         self.url = url
-        http = httpx.AsyncClient(transport=transport, **client_pool_options(url, timeout_s, verify, token))
+        with client_tls_errors():
+            http = httpx.AsyncClient(
+                transport=transport, **client_pool_options(url, timeout_s, verify, token)
+            )
         self._connection = AsyncClientConnection(
             url, http, silence_s, reconnect_s, clock or SystemClock(), sleep
         )

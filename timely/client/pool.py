@@ -2,6 +2,8 @@
 
 import os
 import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import httpx
@@ -10,6 +12,9 @@ from timely.client.problems import TOKEN_VARIABLE
 from timely.client.protocol import client_bearer_header
 from timely.core.errors import InvalidInput
 from timely.core.http_url import check_http_url
+
+AUTHORITY_VARIABLE = "SSL_CERT_FILE"
+"""Environment variable of httpx: the authorities of servers, PEM."""
 
 CERTIFICATE_VARIABLE, KEY_VARIABLE = "TIMELY_CLIENT_CERTFILE", "TIMELY_CLIENT_KEYFILE"
 """Environment variables: PEM files of the client's own certificate and of its key, which may be in the first."""
@@ -24,6 +29,16 @@ CONNECTIONS = httpx.Limits(
     max_keepalive_connections=None,
     keepalive_expiry=KEPT_S,
 )
+
+
+@contextmanager
+def client_tls_errors() -> Iterator[None]:
+    """What httpx raises for the authorities of the environment becomes InvalidInput with the name of the file."""
+    try:
+        yield
+    except OSError as error:
+        file = os.environ.get(AUTHORITY_VARIABLE, "")
+        raise InvalidInput(f"unusable: {error}", where=f"${AUTHORITY_VARIABLE} {file}") from error
 
 
 def client_pool_options(

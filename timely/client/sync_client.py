@@ -10,7 +10,7 @@ from typing import Self
 import httpx
 
 from timely.client.endpoints import Answer, TimelyClientMethods
-from timely.client.pool import client_pool_options
+from timely.client.pool import client_pool_options, client_tls_errors
 from timely.client.sync_connection import ClientConnection
 from timely.client.sync_stop import ClientStopStream
 from timely.client.sync_stream import TaskStream
@@ -34,7 +34,7 @@ class TimelyClient(TimelyClientMethods[Answer, TaskStream]):
         transport: replaces the network in tests.
 
     Raises:
-        InvalidInput: no server can be at the URL, or no header can carry the token.
+        InvalidInput: no server can be at the URL, no header can carry the token, or a file for TLS cannot be used.
     """
 
     _connection: ClientConnection
@@ -56,7 +56,8 @@ class TimelyClient(TimelyClientMethods[Answer, TaskStream]):
     ) -> None:
         self.agent = agent
         self.url = url
-        http = httpx.Client(transport=transport, **client_pool_options(url, timeout_s, verify, token))
+        with client_tls_errors():
+            http = httpx.Client(transport=transport, **client_pool_options(url, timeout_s, verify, token))
         self._connection = ClientConnection(url, http, silence_s, reconnect_s, clock or SystemClock(), sleep)
 
     def __enter__(self) -> Self:

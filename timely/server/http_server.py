@@ -4,9 +4,9 @@ import asyncio
 import contextlib
 import logging
 import socket
-import ssl
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
@@ -14,7 +14,7 @@ from fastapi import FastAPI
 from timely.core.errors import EngineFailed
 from timely.core.garbage import collect_idle_garbage
 from timely.server.http.connections import BoundedHttpProtocol, HttpConnectionPlaces, HttpTlsProtocol
-from timely.server.listener import RenewedServerCertificate, ServerTlsFiles
+from timely.server.listener import RenewedServerTls, ServerTlsFiles
 from timely.server.tasks.service import TaskService
 from timely.server.telemetry.repeat_limit import LogRepeatLimit
 
@@ -32,7 +32,7 @@ class HttpServer(uvicorn.Server):
         super().__init__(config)
         self._service = service
         self._tls = tls
-        self._certificate: RenewedServerCertificate | None = None
+        self._renewed_tls: RenewedServerTls | None = None
         self.ready = asyncio.Event()
         self._exit = asyncio.Event()
 
@@ -53,8 +53,8 @@ class HttpServer(uvicorn.Server):
     async def on_tick(self, counter: int) -> bool:
         if self._service.tasks.is_idle:
             collect_idle_garbage()
-        if self._certificate is not None:
-            self._certificate.refresh()
+        if self._renewed_tls is not None:
+            self._renewed_tls.refresh()
         return await super().on_tick(counter)
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
@@ -70,10 +70,13 @@ class HttpServer(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        context, self.config.ssl = self.config.ssl, None
-        if context is not None and self._tls is not None:
-            self._certificate = RenewedServerCertificate(self._tls, context)
-            over_tls = partial(HttpTlsProtocol, self.config.http_protocol_class, context)
+        if self._tls is not None:
+            tls = self._renewed_tls = RenewedServerTls(self._tls)
+            plain = self.config.http_protocol_class
+
+            def over_tls(**options: Any) -> HttpTlsProtocol:
+                return HttpTlsProtocol(plain, tls.context, **options)
+
             self.config.http_protocol_class = over_tls  # type: ignore[assignment]
         await super().startup(sockets)
         self.ready.set()
@@ -113,10 +116,6 @@ def new_server(app: FastAPI, stop_timeout_s: float, tls: ServerTlsFiles | None =
         timeout_keep_alive=settings.idle_timeout_s,  # type: ignore[arg-type]
         http=partial(BoundedHttpProtocol, HttpConnectionPlaces(settings)),  # type: ignore[arg-type]
         server_header=False,
-        ssl_certfile=tls.certificate if tls is not None else None,
-        ssl_keyfile=tls.key if tls is not None else None,
-        ssl_ca_certs=str(tls.client_ca) if tls is not None and tls.client_ca is not None else None,
-        ssl_cert_reqs=ssl.CERT_REQUIRED if tls is not None and tls.client_ca is not None else ssl.CERT_NONE,
         timeout_graceful_shutdown=max(1, round(stop_timeout_s)),
     )
     return HttpServer(config, service, tls)

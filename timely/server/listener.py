@@ -80,6 +80,14 @@ def server_tls_files(
         return None
     if certificate is None or key is None:
         raise InvalidInput("TLS needs a certificate and a key", where="--ssl-certfile, --ssl-keyfile")
+    files = ServerTlsFiles(certificate, key, client_ca)
+    _server_tls_context(files)
+    return files
+
+
+def _server_tls_context(files: ServerTlsFiles) -> ssl.SSLContext:
+    """TLS of a server by its files; raises InvalidInput if one is unusable."""
+    certificate, key, client_ca = files.certificate, files.key, files.client_ca
     for path in filter(None, (certificate, key, client_ca)):
         with file_errors(path, "cannot be read"):
             path.read_bytes()
@@ -88,25 +96,34 @@ def server_tls_files(
         context.load_cert_chain(certificate, key, password=partial(_refuse_tls_pass_phrase, key))
     except OSError as error:
         raise InvalidInput(f"unusable: {error}", where=f"{certificate}, {key}") from error
-    try:
-        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=client_ca)
-    except OSError as error:
-        raise InvalidInput(f"unusable: {error}", where=str(client_ca)) from error
     if problem := _tls_client_complaint(context, certificate):
         # No error: the clock of a robot's computer may be wrong after its start.
         log.warning("%s: clients will refuse it: %s", certificate, problem)
     if key.stat().st_mode & stat.S_IROTH:
         log.warning("%s: every user of this machine can read it", key)
-    return ServerTlsFiles(certificate, key, client_ca)
+    if client_ca is not None:
+        context.verify_mode = ssl.CERT_REQUIRED
+        try:
+            context.load_verify_locations(client_ca)
+        except OSError as error:
+            raise InvalidInput(f"unusable: {error}", where=str(client_ca)) from error
+    return context
 
 
-class RenewedServerCertificate:
-    """Gives new connections the certificate as its files have it now. Files that cannot be used change nothing."""
+class RenewedServerTls:
+    """TLS of new connections, by the files as they are now. Files that cannot be used change nothing.
 
-    def __init__(self, files: ServerTlsFiles, context: ssl.SSLContext) -> None:
+    Attributes:
+        context: of the next connection; open ones keep theirs.
+
+    Raises:
+        InvalidInput: the files cannot be used at the start.
+    """
+
+    def __init__(self, files: ServerTlsFiles) -> None:
         self._files = files
-        self._context = context
         self._stamps = self._read_stamps()
+        self.context = _server_tls_context(files)
 
     def refresh(self) -> None:
         """Look at the files; to be called about once a second."""
@@ -114,18 +131,19 @@ class RenewedServerCertificate:
         if stamps == self._stamps:
             return
         self._stamps = stamps
-        files = self._files
         try:
-            # First into another context: a key without its certificate would spoil this one.
-            server_tls_files(files.certificate, files.key, files.client_ca)
-            self._context.load_cert_chain(files.certificate, files.key)
+            # A new one: no authority of clients can be removed from a context.
+            self.context = _server_tls_context(self._files)
         except (OSError, InvalidInput) as error:
             log.error("the certificate stays as it was: %s", error)
         else:
-            log.warning("certificate read again from %s", files.certificate)
+            log.warning("certificate read again from %s", self._files.certificate)
 
     def _read_stamps(self) -> list[tuple[int, int, int] | None]:
-        return [_tls_file_stamp(path) for path in (self._files.certificate, self._files.key)]
+        files = self._files
+        return [
+            _tls_file_stamp(path) for path in filter(None, (files.certificate, files.key, files.client_ca))
+        ]
 
 
 def _tls_file_stamp(path: Path) -> tuple[int, int, int] | None:

@@ -166,6 +166,19 @@ def test_a_pipe_that_nothing_reads_is_refused_at_once(tmp_path: Path) -> None:
     os.close(reader)
 
 
+def test_a_file_has_one_server(tmp_path: Path) -> None:
+    """Runs of two servers could not be told apart."""
+    first = Written(tmp_path / "events.jsonl")
+    with pytest.raises(InvalidInput, match=r"events\.jsonl: .*: another server writes it"):
+        TelemetryEventLog(first.path, ManualClock())
+    rename(first.path)
+    first.write("rotated")
+    with pytest.raises(InvalidInput, match="another server"):
+        TelemetryEventLog(first.path, ManualClock())
+    first.log.close()
+    TelemetryEventLog(first.path, ManualClock()).close()
+
+
 @pytest.mark.skipif(shutil.which("logrotate") is None, reason="needs logrotate")
 def test_logrotate_takes_the_file_that_ships(tmp_path: Path) -> None:
     text = (ROOT / "deploy" / "logrotate" / "timely").read_text()

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from timely.core.errors import NotAllowed, RateLimited, TimelyError
+from timely.core.errors import InvalidInput, NotAllowed, RateLimited, TimelyError
 from timely.core.json_log import LOG_FIELDS
 from timely.server.access.principals import LOCAL, Principal, PrincipalRegistry
 from timely.server.access.sessions import COOKIE, PrincipalSessions, session_cookie_name
@@ -25,6 +25,9 @@ UNCOUNTED_PATHS = re.compile(r"^/v1/stop(/|$)|^/v1/tasks/[^/]+/reports$")
 
 COOKIE_VALUE = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """As ``PrincipalSessions`` makes them."""
+
+SINGLE_HEADERS = (b"host", b"origin", b"authorization", b"timely-task-token")
+"""Say who asks whom. A proxy may read another one of two than this server."""
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -77,6 +80,7 @@ class HttpAccessControl:
         others = [field for field in scope["headers"] if field[0] != b"cookie"]
         scope["headers"] = [*others, (b"cookie", f"{COOKIE}={cookie}".encode())] if cookie else others
         try:
+            _check_single_http_headers(scope)
             # HTTP/1.0, as of plain health checks, has no host. A browser always names it.
             if "host" in headers or scope["http_version"] != "1.0":
                 self._check_host(headers.get("host", ""))
@@ -135,6 +139,14 @@ class HttpAccessControl:
 def _http_header_bytes(scope: Scope) -> int:
     fields = sum(len(name) + len(value) for name, value in scope["headers"])
     return fields + len(scope.get("raw_path") or b"") + len(scope["query_string"])
+
+
+def _check_single_http_headers(scope: Scope) -> None:
+    """Refuse a request that says twice who asks, or whom."""
+    names = [name for name, _ in scope["headers"]]
+    for name in SINGLE_HEADERS:
+        if names.count(name) > 1:
+            raise InvalidInput("is given twice", where=name.decode().title())
 
 
 def _check_http_origin(headers: dict[str, str], path: str) -> None:

@@ -32,6 +32,7 @@ fields:
 A log follows its name. Where its file was renamed, removed or emptied, the next lines begin a new one.
 """
 
+import fcntl
 import json
 import logging
 import os
@@ -63,7 +64,7 @@ class TelemetryEventLog:
         path: of the file; None writes nothing.
 
     Raises:
-        InvalidInput: the file cannot be opened.
+        InvalidInput: the file cannot be opened, or another server writes it.
     """
 
     def __init__(self, path: Path | None, clock: Clock) -> None:
@@ -148,6 +149,11 @@ class TelemetryEventLog:
 
     def _open_file(self) -> FileIO:
         file = FileIO(self._path, "ab", opener=_open_event_log_at_once)
+        try:
+            _lock_event_log(file)
+        except OSError:
+            file.close()
+            raise
         if file_ends_torn(self._path):
             file.write(b"\n")
             log.warning("%s: its last line was torn by the end of a server", self._path)
@@ -188,6 +194,23 @@ def _open_event_log_at_once(path: str, flags: int) -> int:
     handle = os.open(path, flags | os.O_NONBLOCK, 0o666)
     os.set_blocking(handle, True)
     return handle
+
+
+def _lock_event_log(file: FileIO) -> None:
+    """Keep other servers from a file: the runs of two could not be told apart. Pipes and devices have many writers.
+
+    Raises:
+        BlockingIOError: another server has it.
+    """
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise BlockingIOError(error.errno, "another server writes it") from error
+    except OSError as error:
+        # Some network file systems have no locks.
+        log.warning("event log: other servers cannot be kept from it: %s", error)
 
 
 def _event_log_wall_time() -> str:
