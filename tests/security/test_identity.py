@@ -356,10 +356,19 @@ def test_a_large_file_of_principals_is_not_read(tmp_path: Path) -> None:
         PrincipalRegistry(path, None, ManualClock(0.0))
 
 
-def test_a_token_of_two_principals_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("names", "reason"),
+    [(("ops", "jane"), "jane shares a token with another entry"), (("ops", "ops"), "ops has two entries")],
+)
+def test_entries_that_share_a_token_or_a_name_are_refused(
+    tmp_path: Path, names: tuple[str, str], reason: str
+) -> None:
+    """A token of the second entry would have other limits under the same name."""
     path = tmp_path / "principals.yaml"
-    write_principals(path, [{"name": "ops", "roles": ["operator"]}, {"name": "ops", "roles": ["viewer"]}])
-    with pytest.raises(InvalidInput, match="ops shares a token with another entry"):
+    digest = principal_token_digest(TOKENS["ops"])
+    entries = [{"name": name, "roles": ["operator"], "token_sha256": [digest]} for name in names]
+    path.write_text(yaml.safe_dump(entries))
+    with pytest.raises(InvalidInput, match=reason):
         PrincipalRegistry(path, None, ManualClock(0.0))
 
 

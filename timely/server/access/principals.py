@@ -220,7 +220,7 @@ class PrincipalRegistry:
         try:
             if file_stamp(self._path) != self._file.stamp:
                 self._file = _read_principal_file(self._path)
-                log.warning("principals read again from %s: %s", self._path, len(self._file.by_digest))
+                log.warning("principals read again from %s: %s tokens", self._path, len(self._file.by_digest))
             self._problem = ""
         except (OSError, InvalidInput) as error:
             if str(error) != self._problem:
@@ -272,7 +272,12 @@ def _read_principal_file(path: Path) -> _PrincipalFile:
     except BadInput as error:
         raise InvalidInput(error.message, where=error.where) from error
     by_digest: dict[str, Principal] = {}
+    names: set[str] = set()
     for entry in entries:
+        if entry.name in names:
+            # Its tokens would share one name and not its roles and limits.
+            raise InvalidInput(f"{entry.name} has two entries: list its digests in one", where=str(path))
+        names.add(entry.name)
         for value in entry.token_sha256:
             if value in by_digest:
                 raise InvalidInput(f"{entry.name} shares a token with another entry", where=str(path))
