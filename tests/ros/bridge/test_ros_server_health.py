@@ -29,7 +29,9 @@ class Server:
         return {}
 
 
-async def test_a_server_is_lost_after_several_misses_and_found_at_once() -> None:
+async def test_a_server_is_lost_after_several_misses_and_found_at_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     server: Any = Server()
     pulse = BridgeServerHealth(server, period_s=5.0, max_misses=3)
     assert not pulse.lost
@@ -45,6 +47,9 @@ async def test_a_server_is_lost_after_several_misses_and_found_at_once() -> None
     assert await pulse.check()
     assert not pulse.lost
     assert pulse.reason == ""
+    assert await pulse.check()
+    lost = "the server is lost, and its stop may not reach the robots: nobody there"
+    assert [record.getMessage() for record in caplog.records] == [lost, "the server is back"]
 
 
 async def test_an_error_of_the_clients_library_is_a_miss_and_ends_no_check() -> None:

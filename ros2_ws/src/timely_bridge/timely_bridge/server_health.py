@@ -1,12 +1,15 @@
 """Checks the server's health now and then, so that a goal for a lost server is refused at once."""
 
 import asyncio
+import logging
 import math
 import time
 from dataclasses import dataclass
 
 from timely.client import AsyncTimelyClient
 from timely.core.errors import TimelyError
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -51,7 +54,11 @@ class BridgeServerHealth:
                 self.reason = error.message
             elif isinstance(error, TimeoutError):
                 self.reason = f"no answer within {self.period_s:g} s"
+            if self.misses == self.max_misses:
+                log.warning("the server is lost, and its stop may not reach the robots: %s", self.reason)
             return False
+        if self.lost:
+            log.warning("the server is back")
         self.misses, self.reason = 0, ""
         self.round_trip_s = time.monotonic() - begin
         return True
