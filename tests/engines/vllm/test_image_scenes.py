@@ -8,6 +8,8 @@ import pytest
 from optional_packages import require_package
 from vllm_scheduler import Scene
 
+from timely.disciplines.base import EncoderInput
+
 require_package("vllm")
 
 pytestmark = [pytest.mark.engine]
@@ -90,3 +92,19 @@ def test_a_suspended_image_leaves_its_room_to_an_urgent_one() -> None:
     scene.run()
     assert len(scene.outputs["first"]) == 4
     scene.check_empty()
+
+
+@pytest.mark.parametrize("rest_tokens", [0, 1])
+def test_an_image_counts_until_its_last_token_is_computed(rest_tokens: int) -> None:
+    scene = with_encoder(Scene(budget=32), 200)
+    tokens = 48 + rest_tokens
+    image_request(scene, "image", 120, 16, tokens)
+    encoder, job = scene.scheduler._room._encoder.limits, scene.scheduler.live["image"].job
+    inputs = []
+    for _ in range(3):
+        inputs += encoder.inputs(job)
+        scene.step()
+    begins = [16, -16, -48][: 2 + rest_tokens]
+    assert inputs == [
+        EncoderInput(begin, begin + tokens, tokens, "hash-image", begin < 0) for begin in begins
+    ]

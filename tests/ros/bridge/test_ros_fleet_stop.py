@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -45,6 +46,20 @@ def world(domain_id: int, tmp_path: Path) -> Iterator[World]:
     here = World(domain_id, a_fleet(1, 1, state_folder=str(tmp_path)), FakeServer(SCRIPTS, ahead=0))
     yield here
     here.close()
+
+
+def test_a_stop_holds_its_thread_no_longer_than_the_longest_deadline() -> None:
+    deadlines_s: list[float] = []
+
+    def stop(deadline_s: float, **_: object) -> dict[str, str]:
+        deadlines_s.append(deadline_s)
+        return {}
+
+    stopped: Any = SimpleNamespace(stop=stop, latch=SimpleNamespace(unsaved=False))
+    for asked_s in (2.0, 1e9):
+        request, response = StopFleet.Request(deadline_s=asked_s), StopFleet.Response()
+        fleet_stop.BridgeFleetStop._on_stop_fleet(stopped, request, response)
+    assert deadlines_s == [2.0, fleet_stop.MAX_DEADLINE_S]
 
 
 def mode_of(states: list[RobotState]) -> int:

@@ -406,7 +406,7 @@ class BridgeFleetStop:
         return response
 
     def _on_stop_fleet(self, request: StopFleet.Request, response: StopFleet.Response) -> StopFleet.Response:
-        deadline_s = min(max(request.deadline_s, 0.0), MAX_DEADLINE_S)
+        deadline_s = min(request.deadline_s, MAX_DEADLINE_S)
         response.stop_id = new_driver_stop_id()
         outcomes = self.stop(deadline_s, stop_id=response.stop_id, until_at_rest=True)
         response.robots, response.states = list(outcomes), list(outcomes.values())
