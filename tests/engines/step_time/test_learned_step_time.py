@@ -12,7 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from examples import examples
-from timely.engines.step_time.learned import MAX_JOINT_STEPS, FixedSpeed, LearnedSpeed, StepTimeLearner
+from timely.engines.step_time.learned import (
+    EAGER,
+    EVERY,
+    MAX_JOINT_STEPS,
+    FixedSpeed,
+    LearnedSpeed,
+    StepTimeLearner,
+)
 from timely.engines.step_time.profile import StepTerms, StepTime
 
 TRUE = (0.012, 0.0008, 0.00025)
@@ -112,6 +119,28 @@ def test_it_follows_a_machine_that_slows_down() -> None:
     assert speed.step_s(8, 256) == pytest.approx(step(8, 256, slower), rel=0.1)
 
 
+def test_it_follows_a_machine_that_decodes_more_slowly() -> None:
+    speed = LearnedSpeed()
+    for step_s in [0.02] * 1000 + [0.04] * 1000:
+        speed.observe(8, 0, step_s)
+    assert speed.step_s(8, 0) == pytest.approx(0.04, rel=0.05)
+
+
+def test_it_is_fitted_to_eight_steps_at_a_time_after_the_first_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    speed, fits = LearnedSpeed(), 0
+    learn = speed._learn
+
+    def count() -> None:
+        nonlocal fits
+        fits += 1
+        learn()
+
+    monkeypatch.setattr(speed, "_learn", count)
+    for _ in range(EAGER + 80):
+        speed.observe(8, 0, 0.02)
+    assert fits <= EAGER + 80 // EVERY
+
+
 def test_one_stall_is_not_the_machines_speed() -> None:
     speed, rng = LearnedSpeed(), np.random.default_rng(3)
     teach(speed, 300, rng)
@@ -119,6 +148,25 @@ def test_one_stall_is_not_the_machines_speed() -> None:
     speed.observe(8, 0, 30.0)
     assert speed.step_s(8, 100) == pytest.approx(before, rel=0.25)
     assert speed.token_s < 2.0 * token
+
+
+def test_stalls_that_do_not_follow_each_other_are_not_the_machines_speed() -> None:
+    speed, rng = LearnedSpeed(), np.random.default_rng(3)
+    teach(speed, 300, rng)
+    before_s = speed.token_s
+    for _ in range(4):
+        speed.observe(8, 0, step(8, 0))
+        speed.observe(8, 0, 30.0)
+    assert speed.token_s < 2.0 * before_s
+
+
+def test_a_machine_that_is_suddenly_far_slower_is_learned_anew_and_keeps_what_is_not_measured() -> None:
+    speed, rng = LearnedSpeed(), np.random.default_rng(3)
+    teach(speed, 300, rng, (0.2, 0.01, 0.004))
+    for _ in range(10):
+        speed.observe(8, 0, 3.0)
+    assert speed.step_s(8, 0) == pytest.approx(3.0, rel=0.1)
+    assert speed.prefill_token_s == pytest.approx(0.004, rel=0.1)
 
 
 def test_a_stall_at_the_very_first_step_is_forgotten() -> None:
