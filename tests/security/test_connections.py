@@ -655,6 +655,20 @@ async def test_with_an_authority_of_the_clients_each_must_show_its_certificate(t
 
 
 @pytest.mark.process
+async def test_a_client_learns_what_is_wrong_with_its_certificate(tmp_path: Path) -> None:
+    own = certificate(tmp_path)
+    files = server_tls_files(own.certificate, own.key, own.certificate)
+    assert files is not None
+    async with serving_tls(files) as url:
+        trusting = ssl.create_default_context(cafile=own.certificate)
+        port = urlsplit(url).port
+        reader, writer = await asyncio.open_connection("localhost", port, ssl=trusting, family=socket.AF_INET)
+        with pytest.raises(ssl.SSLError, match="certificate required"):
+            await reader.read()
+        writer.close()
+
+
+@pytest.mark.process
 async def test_a_renewed_authority_of_the_clients_needs_no_restart(tmp_path: Path) -> None:
     before, after = certificate(tmp_path, "before", "ca"), certificate(tmp_path, "after", "other-ca")
     own = certificate(tmp_path)
@@ -673,7 +687,7 @@ async def test_a_renewed_authority_of_the_clients_needs_no_restart(tmp_path: Pat
         try:
             async with httpx.AsyncClient(verify=context) as http:
                 return (await http.get(url + "/livez")).is_success
-        except httpx.TransportError:
+        except (httpx.TransportError, ssl.SSLError):
             return False
 
     async with serving_tls(files) as url:

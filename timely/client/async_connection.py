@@ -10,6 +10,7 @@ import httpx
 
 from timely.client.endpoints import AsyncAnswer, ClientRequests
 from timely.client.events import ClientEventDecoder, ServerEvent
+from timely.client.pool import client_tls_alerts
 from timely.client.problems import client_error_from_response
 from timely.client.protocol import (
     LONGEST_RECONNECT_S,
@@ -68,7 +69,9 @@ class AsyncClientConnection(ClientRequests[AsyncAnswer]):
         await self.sleep(max(shortest_s, backoff.delay_s(self.clock.now(), cause, self.url)))
 
     async def _request(self, method: str, url: str, json: Any, headers: Headers | None) -> dict[str, Any]:
-        return self._answer(await self.http.request(method, url, json=json, headers=headers))
+        with client_tls_alerts():
+            response = await self.http.request(method, url, json=json, headers=headers)
+        return self._answer(response)
 
     async def open(self, method: str, url: str, json: Any, headers: Headers) -> AsyncClientEventResponse:
         """Open an event stream.
@@ -77,7 +80,8 @@ class AsyncClientConnection(ClientRequests[AsyncAnswer]):
             TimelyError: the server refused the request. httpx.RequestError: the connection broke.
         """
         request = self._stream_request(method, url, json, headers)
-        response = await self.http.send(request, stream=True)
+        with client_tls_alerts():
+            response = await self.http.send(request, stream=True)
         if response.is_success:
             return AsyncClientEventResponse(response)
         try:

@@ -41,6 +41,15 @@ def client_tls_errors() -> Iterator[None]:
         raise InvalidInput(f"unusable: {error}", where=f"${AUTHORITY_VARIABLE} {file}") from error
 
 
+@contextmanager
+def client_tls_alerts() -> Iterator[None]:
+    """An alert of the server, as of a client's certificate, becomes an error of httpx, which maps none in asyncio."""
+    try:
+        yield
+    except ssl.SSLError as error:
+        raise httpx.ReadError(str(error)) from error
+
+
 def client_pool_options(
     url: str, timeout_s: float, verify: ssl.SSLContext | bool, token: str | None
 ) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import httpx
 
 from timely.client.endpoints import Answer, ClientRequests
 from timely.client.events import ClientEventDecoder, ServerEvent
+from timely.client.pool import client_tls_alerts
 from timely.client.problems import client_error_from_response
 from timely.client.protocol import (
     LONGEST_RECONNECT_S,
@@ -69,7 +70,9 @@ class ClientConnection(ClientRequests[Answer]):
         self.sleep(max(shortest_s, backoff.delay_s(self.clock.now(), cause, self.url)))
 
     def _request(self, method: str, url: str, json: Any, headers: Headers | None) -> dict[str, Any]:
-        return self._answer(self.http.request(method, url, json=json, headers=headers))
+        with client_tls_alerts():
+            response = self.http.request(method, url, json=json, headers=headers)
+        return self._answer(response)
 
     def open(self, method: str, url: str, json: Any, headers: Headers) -> ClientEventResponse:
         """Open an event stream.
@@ -78,7 +81,8 @@ class ClientConnection(ClientRequests[Answer]):
             TimelyError: the server refused the request. httpx.RequestError: the connection broke.
         """
         request = self._stream_request(method, url, json, headers)
-        response = self.http.send(request, stream=True)
+        with client_tls_alerts():
+            response = self.http.send(request, stream=True)
         if response.is_success:
             return ClientEventResponse(response)
         try:

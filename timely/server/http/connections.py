@@ -239,6 +239,12 @@ class HttpTlsProtocol(SSLProtocol):
         self._http.unread.end()
         super().resume_writing()
 
+    def _on_handshake_complete(self, handshake_exc: BaseException | None) -> None:
+        """asyncio keeps the alert back that says what is wrong with a client's certificate."""
+        if handshake_exc is not None:
+            self._process_outgoing()  # type: ignore[attr-defined]
+        super()._on_handshake_complete(handshake_exc)
+
     def _check_shutdown_timeout(self) -> None:
         """The end of TLS waits for a client that still reads."""
         if self._http.unread.is_waiting:
