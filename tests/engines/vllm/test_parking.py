@@ -69,22 +69,24 @@ def test_a_parked_engine_has_nothing_to_do_until_due(sync_engine: Any) -> None:
     scheduler = sync_engine.scheduler
     sync_engine.add("sleeper", "Sleep.", TOKENS, parked(300.0)(0))
     sync_engine.run(until=lambda: scheduler.control({"kind": "stats"})["parked"] == 1)
-    prediction = scheduler.control({"kind": "eta", "tuf": [1.0, -2.0, 1.0]})
-    assert prediction["eta_s"] > 0.0
-    # Of the tasks that may be on their way, the one that is here already counts once.
-    coming, here = ([task_id, [1.0, -2.0, 1.0], 0.0, True] for task_id in ("coming", "task-0"))
-    etas_s = [
-        scheduler.control({"kind": "eta", "tuf": [1.0, -2.0, 1.0], "ahead": [ahead]})["eta_s"]
-        for ahead in ([here], [here, coming])
-    ]
-    assert etas_s[0] == pytest.approx(prediction["eta_s"], rel=0.01)
-    assert etas_s[1] > etas_s[0]
-    assert len(scheduler.controller.table) == 1
-    assert not scheduler.has_requests()
-    wait = scheduler.seconds_to_resume()
-    assert 200.0 < wait < 300.0
-    sync_engine.llm.llm_engine.abort_request(["sleeper"])
-    sync_engine.run()
+    try:
+        prediction = scheduler.control({"kind": "eta", "tuf": [1.0, -2.0, 1.0]})
+        assert prediction["eta_s"] > 0.0
+        # Of the tasks that may be on their way, the one that is here already counts once.
+        coming, here = ([task_id, [1.0, -2.0, 1.0], 0.0, True] for task_id in ("coming", "task-0"))
+        etas_s = [
+            scheduler.control({"kind": "eta", "tuf": [1.0, -2.0, 1.0], "ahead": [ahead]})["eta_s"]
+            for ahead in ([here], [here, coming])
+        ]
+        assert etas_s[0] == pytest.approx(prediction["eta_s"], rel=0.01)
+        assert etas_s[1] > etas_s[0]
+        assert len(scheduler.controller.table) == 1
+        assert not scheduler.has_requests()
+        wait = scheduler.seconds_to_resume()
+        assert 200.0 < wait < 300.0
+    finally:
+        sync_engine.llm.llm_engine.abort_request(["sleeper"])
+        sync_engine.run()
     assert scheduler.kv_cache_manager.usage == 0.0
     assert scheduler.seconds_to_resume() is None
     assert len(scheduler.controller.table) == 0
