@@ -16,6 +16,7 @@ from rclpy.lifecycle import TransitionCallbackReturn
 from ros_harness import LIMIT_S, eventually
 from timely_bridge.fleet import parse_bridge_fleet
 from timely_bridge.interfaces import BridgeSegment
+from timely_bridge.loop_thread import BridgeLoopThread
 from timely_bridge.node import BridgeNode
 from timely_bridge.run_fleet import start_bridge_fleet
 from timely_interfaces.msg import ErrorCode
@@ -158,5 +159,32 @@ def test_a_bridge_whose_configuration_fails_half_way_is_undone(domain_id: int, t
         )
         assert bridge.trigger_configure() == TransitionCallbackReturn.SUCCESS, "its folder is not given up"
     finally:
+        bridge.destroy_node()
+        context.try_shutdown()
+
+
+def test_a_bridge_whose_loop_begins_late_is_configured(
+    domain_id: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine the loop took over 5 s, so the bridge was not configured, and its fleet ended."""
+    may_begin = threading.Event()
+    begin = BridgeLoopThread._run
+
+    def begin_late(loop: BridgeLoopThread) -> None:
+        assert may_begin.wait(LIMIT_S)
+        begin(loop)
+
+    monkeypatch.setattr(BridgeLoopThread, "_run", begin_late)
+    context = isolated_ros_context(domain_id)
+    server = FakeServer(SCRIPTS)
+    bridge = BridgeNode(context=context, overrides={"robots": ["drone1"]}, client_factory=server)
+    try:
+        assert bridge.trigger_configure() == TransitionCallbackReturn.SUCCESS
+        may_begin.set()
+        health = bridge._health
+        assert health is not None
+        eventually(lambda: health.round_trip_s >= 0.0, "the server is not checked")
+    finally:
+        may_begin.set()
         bridge.destroy_node()
         context.try_shutdown()

@@ -94,7 +94,7 @@ class BridgeNode(ManagedRosNode):
         self._client: Any = None
         self._health: BridgeServerHealth | None = None
         self._traces: TraceExporter | None = None
-        self._server_tasks: list[asyncio.Task[None] | Future[None]] = []
+        self._server_tasks: list[Future[None]] = []
         self._robots: dict[str, BridgeRobotServer] = {}
         self._active = False
         self._journal = BridgeGoalJournal()
@@ -135,7 +135,12 @@ class BridgeNode(ManagedRosNode):
             )
         self._journal = journal = BridgeGoalJournal(settings.state_folder, self._system_clock.now())
         self._loop = loop = BridgeLoopThread("timely bridge")
-        self._client, self._health = loop.submit(self._connect(settings)).result(CLOSE_S)
+        # Nothing here waits for the loop, whose thread may start late on a busy machine.
+        self._client = self._client_factory(settings.server_url)
+        self._health = BridgeServerHealth(
+            self._client, settings.heartbeat_period_s, settings.heartbeat_misses
+        )
+        self._server_tasks = [loop.submit(self._health.run())]
         latch = BridgeStopLatch(self._disk, settings.state_folder)
         own_name = f"{self.get_name()}-{secrets.token_hex(8)}"
         take_up = bool(journal.unfinished_goals) and journal.silence_s < settings.take_up_s and not latch.set
@@ -265,13 +270,6 @@ class BridgeNode(ManagedRosNode):
             if self._wait_for_goals(loop, CHECK_PERIOD_S):
                 return True
         return False
-
-    async def _connect(self, settings: BridgeSettings) -> tuple[Any, BridgeServerHealth]:
-        client = self._client_factory(settings.server_url)
-        health = BridgeServerHealth(client, settings.heartbeat_period_s, settings.heartbeat_misses)
-        loop = asyncio.get_running_loop()
-        self._server_tasks = [loop.create_task(health.run(), name="server health")]
-        return client, health
 
     async def _follow_server_stop(self, settings: BridgeSettings, identity: str) -> None:
         """Follow the server's stop with a loop and a connection of its own, so that no goal can hold it up."""
