@@ -12,7 +12,7 @@ from timely.cli import serve
 from timely.cli.main import run_timely_command
 from timely.core.errors import InvalidInput
 from timely.core.files import STATE_DIR_VARIABLE
-from timely.server.listener import server_tls_files
+from timely.server.listener import RenewedServerTls, server_tls_files
 
 SERVE = ["serve", "--engine", "scripted", "--port", "0"]
 
@@ -110,7 +110,9 @@ def test_a_key_that_all_users_can_read_is_a_warning(
 ) -> None:
     certificate, key = make_certificate(tmp_path)
     key.chmod(mode)
-    assert server_tls_files(certificate, key, certificate) is not None
+    files = server_tls_files(certificate, key, certificate)
+    assert files is not None
+    RenewedServerTls(files)  # the server's start says it no second time
     assert ("every user of this machine can read it" in caplog.text) is warns
     assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) == warns
 

@@ -81,7 +81,7 @@ def server_tls_files(
     if certificate is None or key is None:
         raise InvalidInput("TLS needs a certificate and a key", where="--ssl-certfile, --ssl-keyfile")
     files = ServerTlsFiles(certificate, key, client_ca)
-    _server_tls_context(files)
+    _warn_of_tls_files(files, _server_tls_context(files))
     return files
 
 
@@ -96,11 +96,6 @@ def _server_tls_context(files: ServerTlsFiles) -> ssl.SSLContext:
         context.load_cert_chain(certificate, key, password=partial(_refuse_tls_pass_phrase, key))
     except OSError as error:
         raise InvalidInput(f"unusable: {error}", where=f"{certificate}, {key}") from error
-    if problem := _tls_client_complaint(context, certificate):
-        # No error: the clock of a robot's computer may be wrong after its start.
-        log.warning("%s: clients will refuse it: %s", certificate, problem)
-    if key.stat().st_mode & stat.S_IROTH:
-        log.warning("%s: every user of this machine can read it", key)
     if client_ca is not None:
         context.verify_mode = ssl.CERT_REQUIRED
         try:
@@ -108,6 +103,14 @@ def _server_tls_context(files: ServerTlsFiles) -> ssl.SSLContext:
         except OSError as error:
             raise InvalidInput(f"unusable: {error}", where=str(client_ca)) from error
     return context
+
+
+def _warn_of_tls_files(files: ServerTlsFiles, context: ssl.SSLContext) -> None:
+    if problem := _tls_client_complaint(context, files.certificate):
+        # No error: the clock of a robot's computer may be wrong after its start.
+        log.warning("%s: clients will refuse it: %s", files.certificate, problem)
+    if files.key.stat().st_mode & stat.S_IROTH:
+        log.warning("%s: every user of this machine can read it", files.key)
 
 
 class RenewedServerTls:
@@ -133,7 +136,9 @@ class RenewedServerTls:
         self._stamps = stamps
         try:
             # A new one: no authority of clients can be removed from a context.
-            self.context = _server_tls_context(self._files)
+            context = _server_tls_context(self._files)
+            _warn_of_tls_files(self._files, context)
+            self.context = context
         except (OSError, InvalidInput) as error:
             log.error("the certificate stays as it was: %s", error)
         else:
