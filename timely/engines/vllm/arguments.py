@@ -176,6 +176,7 @@ def parse_vllm_arguments(options: VllmOptions) -> Any:
     )
     extra = dict(namespace.additional_config or {})
     extra["timely"] = {
+        "fused_kernels": True,
         **dict(extra.get("timely") or {}),
         "discipline": options.discipline,
         "mode": options.mode,

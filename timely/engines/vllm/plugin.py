@@ -8,6 +8,7 @@
 * Beam search with our parameters is refused: vLLM drops them there.
 * Options of our scheduler are checked before the model loads.
 * Seeded plans draw by position in vLLM's older model runner (``seeded_draws.py``).
+* Where the options say so, eager engines on CPUs use vLLM's fused kernels (``fused_kernels.py``).
 * ``/metrics`` of ``vllm serve`` has the load of the engines (``load_gauges.py``).
 
 All do nothing unless the scheduler is ours.
@@ -74,7 +75,7 @@ def _vllm_additions() -> list[tuple[Any, str, Callable[..., Any]]]:
         (RequestState, "make_request_output", _attach_vllm_account(RequestState.make_request_output)),
         (InputProcessor, "__init__", _before_vllm_requests(InputProcessor.__init__)),
         (InputProcessor, "process_inputs", _validating_vllm_parameters(InputProcessor.process_inputs)),
-        (WorkerWrapperBase, "init_device", _with_draws_by_position(WorkerWrapperBase.init_device)),
+        (WorkerWrapperBase, "init_device", _with_own_computing(WorkerWrapperBase.init_device)),
         (PrometheusStatLogger, "record", _showing_vllm_load(PrometheusStatLogger.record)),
     ]
 
@@ -172,14 +173,19 @@ def _complete_when_vllm_holds_nothing(complete: Callable[[Any], bool]) -> Callab
 # ---------------------------------------------------------------------- a worker
 
 
-def _with_draws_by_position(init: Callable[[Any], None]) -> Callable[[Any], None]:
+def _with_own_computing(init: Callable[[Any], None]) -> Callable[[Any], None]:
     @functools.wraps(init)
     def init_device(self: Any) -> None:
+        """The model is loaded after this."""
         init(self)
-        if self.vllm_config.scheduler_config.scheduler_cls == SCHEDULER:
+        config = self.vllm_config
+        if config.scheduler_config.scheduler_cls == SCHEDULER:
+            from timely.engines.vllm.fused_kernels import use_fused_cpu_kernels
             from timely.engines.vllm.seeded_draws import draw_by_position
 
             draw_by_position(getattr(self.worker, "model_runner", None))
+            if ((config.additional_config or {}).get("timely") or {}).get("fused_kernels"):
+                use_fused_cpu_kernels(config)
 
     return init_device
 

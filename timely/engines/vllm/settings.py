@@ -40,6 +40,8 @@ class SchedulerSettings(BaseModel):
     """Whether it receives more than arrivals and ends of jobs, switches, and the times and counts of steps."""
     gauges: bool = True
     """Whether ``/metrics`` of ``vllm serve`` has the load of the engines; ``timely serve`` asks them itself."""
+    fused_kernels: bool = False
+    """Whether an eager engine on a CPU uses vLLM's fused kernels; ``timely serve`` asks for them."""
 
     @classmethod
     def from_vllm(cls, vllm_config: Any) -> SchedulerSettings:

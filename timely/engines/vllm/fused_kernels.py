@@ -1,0 +1,84 @@
+"""vLLM's fused CPU kernels for norms and SwiGLU, which vLLM leaves to its compiler.
+
+Without the compiler a norm is ten small operations, and a decoding step of a small model has six hundred of them.
+The kernels round once where the operations round in between, so logits differ from vLLM's in their last bits.
+Measured: docs/experiments/2026-11-28-fused-kernels.md.
+"""
+
+from typing import Any
+
+PROVIDER = "timely"
+"""Name of these implementations among vLLM's."""
+
+WIDTH_STEP = 32
+"""The kernels take widths of whole vectors, the longest of which has so many elements."""
+
+
+def use_fused_cpu_kernels(vllm_config: Any) -> None:
+    """Let the model that this process loads next use them, where the engine is eager and on a CPU.
+
+    SwiGLU stays fused in models that are loaded later. Inputs that the kernels do not take are computed as before.
+
+    Args:
+        vllm_config: of an engine whose options ask for them (``SchedulerSettings.fused_kernels``).
+    """
+    from vllm import ir
+    from vllm.model_executor.layers.activation import SiluAndMul
+    from vllm.platforms import current_platform
+
+    if not (current_platform.is_cpu() and vllm_config.model_config.enforce_eager):
+        return
+    if PROVIDER not in ir.ops.rms_norm.impls:
+        _register_fused_norms()
+    for op in (ir.ops.rms_norm, ir.ops.fused_add_rms_norm):
+        op.set_default([PROVIDER, "native"])
+    SiluAndMul.forward_cpu = _silu_and_mul
+
+
+def _has_whole_vectors(x: Any, width: int) -> bool:
+    return bool(x.is_contiguous()) and width % WIDTH_STEP == 0
+
+
+def _silu_and_mul(self: Any, x: Any) -> Any:
+    import torch
+
+    width = x.shape[-1] // 2
+    if not _has_whole_vectors(x, width):
+        return self.forward_native(x)
+    result = x.new_empty((*x.shape[:-1], width))
+    torch.ops._C.silu_and_mul(result, x)
+    return result
+
+
+def _register_fused_norms() -> None:
+    # vLLM reads the types of what it registers, so they are not in the module: it imports no torch.
+    import torch
+    from torch import Tensor
+    from vllm import _custom_ops, ir
+
+    def can_norm(x: Tensor, weight: Tensor | None, epsilon: float, variance_size: int | None = None) -> bool:
+        is_plain = variance_size is None and weight is not None and weight.dtype == x.dtype
+        return is_plain and _has_whole_vectors(x, x.shape[-1])
+
+    def can_add_and_norm(
+        x: Tensor, x_residual: Tensor, weight: Tensor | None, epsilon: float, variance_size: int | None = None
+    ) -> bool:
+        return can_norm(x, weight, epsilon, variance_size) and x_residual.is_contiguous()
+
+    def rms_norm(
+        x: Tensor, weight: Tensor | None, epsilon: float, variance_size: int | None = None
+    ) -> Tensor:
+        result = torch.empty_like(x)
+        _custom_ops.rms_norm(result, x, weight, epsilon)
+        return result
+
+    def fused_add_rms_norm(
+        x: Tensor, x_residual: Tensor, weight: Tensor | None, epsilon: float, variance_size: int | None = None
+    ) -> tuple[Tensor, Tensor]:
+        _custom_ops.fused_add_rms_norm(x, x_residual, weight, epsilon)
+        return x, x_residual
+
+    ir.ops.rms_norm.register_impl(PROVIDER, supports_args=can_norm)(rms_norm)
+    ir.ops.fused_add_rms_norm.register_impl(PROVIDER, supports_args=can_add_and_norm, inplace=True)(
+        fused_add_rms_norm
+    )
