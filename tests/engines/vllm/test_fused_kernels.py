@@ -11,8 +11,7 @@ import pytest
 from optional_packages import require_package
 
 from tests.engines.vllm.conftest import LocalEngine, make_engine, shut_down
-from timely.engines.vllm.arguments import parse_vllm_arguments
-from timely.engines.vllm.engine import VllmOptions
+from timely.engines.vllm.arguments import VllmOptions, parse_vllm_arguments
 from timely.engines.vllm.fused_kernels import PROVIDER, use_fused_cpu_kernels
 
 require_package("vllm")
