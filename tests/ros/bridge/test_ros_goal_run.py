@@ -9,10 +9,11 @@ from bridge_doubles import FakeSegment, FakeServer
 from plan_world import PLAN, TEXT, World, world
 from timely_bridge.goal_run import BridgeGoalRun
 from timely_bridge.goals import TaskGoal
+from timely_bridge.interfaces import SegmentExecution
 from timely_bridge.outcome import TaskEnd
 from timely_bridge.past_plan import PastBridgePlan
 from timely_bridge.plan_run import BridgePlanRun, Replan
-from timely_interfaces.msg import ErrorCode
+from timely_interfaces.msg import ErrorCode, SegmentReport
 
 from timely.core.errors import EngineFailed, Overloaded
 from timely.core.utility import NORMAL, URGENT
@@ -84,6 +85,28 @@ async def test_a_new_scene_drops_the_rest_and_no_other_task_comes_in_between() -
         await here.end_of(second)
         began = [name for name, _, what in here.driver.log if what == "started"]
         assert began == ["t1", "t1", "t1-r1", "t1-r1", "t2", "t2", "t2"]
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2, 3, 4, 20])
+async def test_a_segment_that_was_done_when_a_new_scene_came_was_executed(turns: int) -> None:
+    """Its result comes so many turns of the loop after the scene; else the robot makes the motion again."""
+    plans = FakeServer({"go": PLAN, "replan": DETOUR}, ahead=0)
+    async with world(plans) as here:
+        run, task = start(here)
+        await here.until(lambda: ("t1", 1, "started") in here.driver.log)
+        here.driver.stubborn = True
+        assert run.replan("a dog came", "dog")
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        assert run.plan is not None
+        done = SegmentExecution("done", elapsed_s=0.5, end_s=here.time.now())
+        run.plan.sent_segments[1].ended.set_result(done)
+        end = await here.end_of(task)
+        assert end.outcome == "complete"
+        assert here.server.replans[0]["executed"] == "mf(100);tc(90);"
+        assert (1, SegmentReport.DONE) in [(note.segment, note.kind) for note in here.notes]
+        assert turns > 1 or ("done", 1) in here.server.kinds("t1")
+        assert run.timeline.spans[1] == (done.end_s - 0.5, done.end_s)
 
 
 @pytest.mark.parametrize("what", ["a new scene", "a cancellation"])

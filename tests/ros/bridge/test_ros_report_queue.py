@@ -159,3 +159,14 @@ async def test_a_refused_report_takes_no_other_of_its_batch_with_it() -> None:
         await queue.join()
     queue.close()
     assert taken == [("done", 0), ("done", 2)]
+
+
+async def test_a_report_after_the_end_is_dropped_and_keeps_no_cancellation_waiting() -> None:
+    """A motion may end after its plan was given up."""
+    queue = BridgeReportQueue("t1", ManualClock(), GENEROUS, lambda: True)
+    queue.start()
+    queue.close()
+    async with asyncio.timeout(20):
+        await queue.join()
+        queue.put(ExecutionReport(0, "done"), 0.0)
+        await queue.join()

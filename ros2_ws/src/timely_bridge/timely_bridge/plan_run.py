@@ -129,6 +129,7 @@ class BridgePlanRun:
     planned: bool = False
     """No more segments will come."""
     sent_segments: list[BridgeSegment] = field(default_factory=list)
+    _segment_runs: list[BridgeSegmentRun] = field(default_factory=list)
     _stream: BridgePlanStream | None = None
     _cancellation: asyncio.Future[BridgeTaskError] | None = None
     _early: BridgeTaskError | None = None
@@ -215,6 +216,8 @@ class BridgePlanRun:
         finally:
             work.cancel()
             await asyncio.gather(work, return_exceptions=True)
+            for segment_run in self._segment_runs:
+                segment_run.close()
             self._reports.close()
 
     def _early_end(self, work: asyncio.Task[None]) -> BridgeTaskError | None:
@@ -411,6 +414,7 @@ class BridgePlanRun:
             further_s,
             partial(context.driver.awaits_operator, sent_segment.segment),
         )
+        self._segment_runs.append(run)
         execution = asyncio.create_task(run.run(previous), name=f"segment {sent_segment.segment.index}")
         executions.add(execution)
         execution.add_done_callback(partial(self._execution_over, executions))
@@ -450,9 +454,6 @@ class BridgePlanRun:
         if unfinished_segments:
             ending.append(self._wait_until_at_rest(unfinished_segments))
         await asyncio.gather(*ending)
-        for sent_segment in unfinished_segments:
-            if (motion := sent_segment.ended_motion) is not None:
-                self.timeline.end(motion.end_s, motion.elapsed_s)
 
     async def _wait_until_at_rest(self, unfinished_segments: list[BridgeSegment]) -> None:
         limit_s = self.context.deadlines.cancel_s

@@ -55,6 +55,7 @@ class BridgeReportQueue:
     """Set once the server has accepted the plan."""
     _queue: asyncio.Queue[tuple[ExecutionReport, float] | None] = field(default_factory=asyncio.Queue)
     _sender: asyncio.Task[None] | None = None
+    _closed: bool = False
 
     def start(self) -> None:
         self._sender = asyncio.get_running_loop().create_task(
@@ -62,8 +63,9 @@ class BridgeReportQueue:
         )
 
     def put(self, report: ExecutionReport, when_s: float) -> None:
-        """Queue a report that was true at ``when_s``."""
-        self._queue.put_nowait((report, when_s))
+        """Queue a report that was true at ``when_s``; after ``close`` it is dropped."""
+        if not self._closed:
+            self._queue.put_nowait((report, when_s))
 
     async def join(self) -> None:
         """Wait until the server has taken everything so far."""
@@ -77,8 +79,9 @@ class BridgeReportQueue:
     def close(self) -> None:
         """Take no more reports. What is left is sent at once, in the background, for at most ``report_limit_s``."""
         sender = self._sender
-        if sender is None or sender.done() or sender in _senders:
+        if sender is None or sender.done() or self._closed:
             return
+        self._closed = True
         self._queue.put_nowait(None)
         _senders.add(sender)
         sender.add_done_callback(_senders.discard)

@@ -31,6 +31,9 @@ WAIT_POLLS = 10
 class BridgeSegmentRun:
     """Follows one segment. ``publish`` gets every report as a ROS 2 message.
 
+    Start and end are recorded until ``close``, also after ``run`` was cancelled. A motion that ended together with the
+    cancellation of its plan was made all the same.
+
     Attributes:
         further_s: of the rounds of a loop that the segment may take beyond its expected time, seconds.
         awaits_operator: a skill of the segment waits for a confirmation, which has a limit of its own at the driver.
@@ -44,6 +47,15 @@ class BridgeSegmentRun:
     publish: Callable[[SegmentReport], None]
     further_s: float = 0.0
     awaits_operator: Callable[[], bool] = lambda: False
+
+    def __post_init__(self) -> None:
+        self.sent_segment.started.add_done_callback(self._record_start)
+        self.sent_segment.ended.add_done_callback(self._record_end)
+
+    def close(self) -> None:
+        """Record nothing more."""
+        self.sent_segment.started.remove_done_callback(self._record_start)
+        self.sent_segment.ended.remove_done_callback(self._record_end)
 
     async def run(self, previous: BridgeSegment | None) -> None:
         """Return when the segment is done; raises BridgeTaskError when it does not succeed."""
@@ -62,10 +74,6 @@ class BridgeSegmentRun:
             raise BridgeTaskError(
                 ErrorCode.DRIVER_UNAVAILABLE, f"segment {index} was not begun within {driver_s:g} s"
             )
-        if sent_segment.started.done():
-            self.timeline.start(sent_segment.started.result())
-            self._report("started", sent_segment.started.result())
-            sent_segment.progress = self._make_progress()
         expected_s = sent_segment.segment.execution_s + self.further_s
         limit_s = expected_s * self.deadlines.execution_factor + self.deadlines.execution_margin_s
         await _wait_for_any_bridge_future((sent_segment.ended,), limit_s, self.awaits_operator)
@@ -73,12 +81,7 @@ class BridgeSegmentRun:
             raise BridgeTaskError(
                 ErrorCode.SEGMENT_TIMEOUT, f"segment {index} took more than {limit_s:.1f} s"
             )
-        self._end(sent_segment.ended.result())
-
-    def _end(self, execution: SegmentExecution) -> None:
-        segment = self.sent_segment.segment
-        if execution.elapsed_s > 0.0 or execution.outcome == "done":
-            self.timeline.end(execution.end_s, execution.elapsed_s)
+        execution = sent_segment.ended.result()
         if execution.outcome != "done":
             self._report(
                 "failed",
@@ -87,12 +90,24 @@ class BridgeSegmentRun:
                 reason=execution.message,
                 error_code=execution.code,
             )
-            raise BridgeTaskError(execution.code, f"segment {segment.index}: {execution.message}")
-        self.timeline.executed.append(segment.text)
-        value = (execution.value or "") if segment.blocking else None
-        kind: ReportKind = "done" if value is None else "value"
-        # The time of a segment that ended while the bridge was away may be unknown.
-        self._report(kind, execution.end_s, elapsed_s=execution.elapsed_s or None, value=value)
+            raise BridgeTaskError(execution.code, f"segment {index}: {execution.message}")
+
+    def _record_start(self, started: asyncio.Future[float]) -> None:
+        self.timeline.start(started.result())
+        self._report("started", started.result())
+        self.sent_segment.progress = self._make_progress()
+
+    def _record_end(self, ended: asyncio.Future[SegmentExecution]) -> None:
+        execution, segment = ended.result(), self.sent_segment.segment
+        is_done = execution.outcome == "done"
+        if execution.elapsed_s > 0.0 or is_done:
+            self.timeline.end(execution.end_s, execution.elapsed_s)
+        if is_done:
+            self.timeline.executed.append(segment.text)
+            value = (execution.value or "") if segment.blocking else None
+            kind: ReportKind = "done" if value is None else "value"
+            # The time of a segment that ended while the bridge was away may be unknown.
+            self._report(kind, execution.end_s, elapsed_s=execution.elapsed_s or None, value=value)
 
     def _make_progress(self) -> Callable[[float, float], None]:
         last_s = self.clock.now()
