@@ -170,7 +170,9 @@ _ENTRIES = TypeAdapter(list[_PrincipalEntry])
 
 
 @dataclass(slots=True)
-class _PrincipalFile:
+class PrincipalFile:
+    """The principals of a file by the digest of each token, and the file's stamp."""
+
     by_digest: dict[str, Principal] = field(default_factory=dict)
     stamp: tuple[int, int, int] | None = None
 
@@ -200,7 +202,7 @@ class PrincipalRegistry:
                 raise InvalidInput("a client cannot send it: it has spaces or no ASCII", where="api_key")
             operator = Principal("api-key", frozenset(ROLES), ("*",), overrides_tokens=True)
             self._fixed_principals[principal_token_digest(api_key)] = operator
-        self._file = _read_principal_file(path) if path is not None else _PrincipalFile()
+        self._file = read_principal_file(path) if path is not None else PrincipalFile()
         self._checked_s = clock.now()
         self._problem = ""
         """Why the file could not be read again; it is looked at every second."""
@@ -219,7 +221,7 @@ class PrincipalRegistry:
         self._checked_s = now
         try:
             if file_stamp(self._path) != self._file.stamp:
-                self._file = _read_principal_file(self._path)
+                self._file = read_principal_file(self._path)
                 log.warning("principals read again from %s: %s tokens", self._path, len(self._file.by_digest))
             self._problem = ""
         except (OSError, InvalidInput) as error:
@@ -260,7 +262,8 @@ def _principal_file_problem(error: ValidationError, file: YamlFile) -> InvalidIn
     return InvalidInput(reason, where=", ".join(filter(None, (file.where(first["loc"]), ".".join(field)))))
 
 
-def _read_principal_file(path: Path) -> _PrincipalFile:
+def read_principal_file(path: Path) -> PrincipalFile:
+    """Read a file of principals, as server, bridges and drivers do; raises InvalidInput if it cannot be used."""
     try:
         stamp = file_stamp(path)
         file = read_plain_yaml(path)
@@ -282,4 +285,4 @@ def _read_principal_file(path: Path) -> _PrincipalFile:
             if value in by_digest:
                 raise InvalidInput(f"{entry.name} shares a token with another entry", where=str(path))
             by_digest[value] = entry.principal()
-    return _PrincipalFile(by_digest, stamp)
+    return PrincipalFile(by_digest, stamp)

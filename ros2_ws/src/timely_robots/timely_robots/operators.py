@@ -1,22 +1,16 @@
 """Identifies operators by bearer token, with the file of principals that the server reads too."""
 
-import hashlib
 import os
 from collections.abc import Iterable
-from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
 
-from lrtrace.errors import BadInput
-from lrtrace.yaml_file import read_plain_yaml
-from timely.core.errors import NotAllowed
+from timely.core.errors import InvalidInput, NotAllowed
+from timely.server.access.principals import principal_token_digest, read_principal_file
 
 PRINCIPALS_VARIABLE = "TIMELY_PRINCIPALS"
 """Environment variable: the file of principals, where no parameter names one."""
 LOCAL = "local"
 """Every caller where no principals are configured."""
-FIELDS = {"name", "roles", "token_sha256", "agents", "claims", "limits"}
-"""Of an entry. Another one may be a typing error, as ``agent``, which would leave an operator with every robot."""
 
 
 class RobotOperators:
@@ -39,24 +33,10 @@ class RobotOperators:
         """
         if self._file is None:
             return LOCAL
-        digest = hashlib.sha256(token.encode()).hexdigest()
         try:
-            for entry in self._read(self._file):
-                agents = entry.get("agents")
-                patterns = ["*"] if agents is None else agents
-                commands = all(any(fnmatchcase(robot, one) for one in patterns) for robot in robots)
-                if commands and digest in entry["token_sha256"] and "operator" in entry["roles"]:
-                    return str(entry["name"])
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, BadInput) as error:
+            principal = read_principal_file(self._file).by_digest.get(principal_token_digest(token))
+        except InvalidInput as error:
             raise NotAllowed(f"the principals cannot be read: {error}", where=str(self._file)) from error
-        raise NotAllowed(f"to {action} needs the token of an operator of these robots", where="token")
-
-    def _read(self, file: Path) -> list[dict[str, Any]]:
-        entries = list(read_plain_yaml(file).value or [])
-        for entry in entries:
-            if unknown := sorted(map(str, entry.keys() - FIELDS)):
-                raise ValueError(f"unknown field {unknown[0]!r}")
-            # In a text instead of a list every part of a word would count.
-            if any(isinstance(entry.get(key), str) for key in ("agents", "roles", "token_sha256")):
-                raise ValueError("agents, roles and token_sha256 are lists")
-        return entries
+        if principal is None or "operator" not in principal.roles or not all(map(principal.commands, robots)):
+            raise NotAllowed(f"to {action} needs the token of an operator of these robots", where="token")
+        return principal.name
