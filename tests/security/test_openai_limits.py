@@ -163,6 +163,19 @@ def test_an_id_belongs_to_one_request(served: Fleet) -> None:
     assert (answer.status_code, answer.json()["code"]) == (409, "conflict")
 
 
+def test_a_chat_has_no_id_of_another_principals_task(guarded: Guarded) -> None:
+    with (
+        inner(guarded.fleet) as seen,
+        guarded.as_("drones") as drones,
+        guarded.as_("planner", **{"X-Request-Id": "mine"}) as planner,
+        drones.stream("POST", "/v1/tasks", json=body("long", id="chatcmpl-mine", agent="drone-2")) as plan,
+    ):
+        Reader(plan).next()
+        assert ask(planner).status_code == 200
+    (passed,) = seen
+    assert passed["timely"]["task_id"].startswith("chatcmpl-mine:")
+
+
 def test_the_same_admission_as_for_tasks() -> None:
     with fleet(max_live_tasks=3) as served, inner(served):
         assert ask(served.http, n=3).status_code == 200

@@ -186,7 +186,7 @@ def test_requests_that_are_prepared_and_chats_count_as_plans(tmp_path: Path) -> 
             "drones", frozenset(["robot"]), ("drone-*",), limits=PrincipalLimits(live_plans=1)
         )
 
-        def chat(generations: int = 1) -> AbstractContextManager[None]:
+        def chat(generations: int = 1) -> AbstractContextManager[str]:
             return service.admitted_request("chat", generations, principal, "drone-1")
 
         # No wait would help.

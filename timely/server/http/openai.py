@@ -103,11 +103,12 @@ class OpenAIEndpoints:
             self._add_foreign_hints(data, names)
             header = names.get("x-request-id", "")
             request_id = header if REQUEST_ID.fullmatch(header) else secrets.token_hex(16)
-            name = f"{PREFIXES[scope['path']]}-{request_id}"
+            prefix = f"{PREFIXES[scope['path']]}-"
             hints = openai_http_hints(data, principal)
             kv_tokens = await self._kv_tokens(data, choices, principal, size)
             agent = hints.get("agent", "")
-            with self._service.admitted_request(name, choices, principal, agent, kv_tokens):
+            name = prefix + request_id
+            with self._service.admitted_request(name, choices, principal, agent, kv_tokens) as name:
                 hints = await self._annotate(data, hints, name, principal)
                 data.pop(KEY, None)
                 data |= self._service.engine.engine.openai_fields(hints, data)
@@ -115,7 +116,7 @@ class OpenAIEndpoints:
                 headers = [one for one in scope["headers"] if one[0] not in REWRITTEN_HEADERS]
                 headers += [
                     (b"content-length", str(len(text)).encode()),  # ASCII
-                    (b"x-request-id", request_id.encode()),
+                    (b"x-request-id", name.removeprefix(prefix).encode()),
                 ]
                 again = http_body_again(text.encode(), receive)
                 # An answer may take minutes, and a body may have megabytes.

@@ -70,7 +70,7 @@ class HttpEventStream(_HttpStream):
     def __init__(
         self, service: TaskService, task: Task, *, with_token: bool, after: int = 0, first: bytes = b""
     ) -> None:
-        super().__init__(service, {"Timely-Task-Id": task.task_id})
+        super().__init__(service, {"Timely-Task-Id": task.name})
         self._task, self._with_token, self._after, self._first = task, with_token, after, first
 
     @asynccontextmanager

@@ -56,13 +56,14 @@ async def http_status_snapshot(service: TaskService, principal: Principal) -> di
                 jobs.get(task.task_id),
                 stats.paces.get(task.request.agent),
                 now,
+                principal,
                 engine_runs=not problem,
             )
             for task in open_tasks[-MAX_ROBOTS:]
         ],
         "robots_left_out": max(0, len(open_tasks) - MAX_ROBOTS),
         "classes": service.recorder.metrics.classes(),
-        "recent": [_status_recent_task_json(task, now) for task in recent[: -MAX_RECENT - 1 : -1]],
+        "recent": [_status_recent_task_json(task, now, principal) for task in recent[: -MAX_RECENT - 1 : -1]],
         "timeline": _status_timeline_json([*recent, *open_tasks], now),
     }
 
@@ -80,7 +81,13 @@ def _status_visible_tasks(tasks: Iterable[Task], principal: Principal) -> list[T
 
 
 def _status_robot_json(
-    task: Task, job: JobView | None, pace: float | None, now: float, *, engine_runs: bool
+    task: Task,
+    job: JobView | None,
+    pace: float | None,
+    now: float,
+    principal: Principal,
+    *,
+    engine_runs: bool,
 ) -> dict[str, Any]:
     track = task.track
     generation: str | None = job.state if job else None
@@ -92,7 +99,7 @@ def _status_robot_json(
         "agent": task.request.agent,
         "robot": task.profile.name,
         "pace": None if pace is None else round(pace, 3),
-        "task_id": task.task_id,
+        "task_id": _status_task_id(task, principal),
         "task": _short_status_text(task.request.task),
         "class": task.kind,
         "urgency": task.annotation.urgency.level if task.annotation else task.request.urgency,
@@ -112,6 +119,11 @@ def _status_robot_json(
     }
 
 
+def _status_task_id(task: Task, principal: Principal) -> str:
+    """Its owner knows the id that it chose; for all others every task has an id of its own."""
+    return task.name if task.owner == principal.name else task.task_id
+
+
 def _status_segment_json(segment: Segment, now: float) -> dict[str, Any]:
     length_s = segment.end_s - segment.start_s
     return {
@@ -124,10 +136,10 @@ def _status_segment_json(segment: Segment, now: float) -> dict[str, Any]:
     }
 
 
-def _status_recent_task_json(task: Task, now: float) -> dict[str, Any]:
+def _status_recent_task_json(task: Task, now: float, principal: Principal) -> dict[str, Any]:
     numbers = task.numbers(now)
     return {
-        "task_id": task.task_id,
+        "task_id": _status_task_id(task, principal),
         "agent": task.request.agent,
         "task": _short_status_text(task.request.task),
         "class": task.kind,

@@ -47,7 +47,7 @@ async def submit(request: Request, service: Service, caller: Caller) -> Response
 @router.get("/{task_id}")
 async def show(task_id: str, service: Service, caller: Caller) -> JSONResponse:
     """The state of a task, its segments with their times, and its measures so far."""
-    return JSONResponse(service.visible(task_id, caller).view(service.clock.now()))
+    return JSONResponse(service.visible(task_id, caller).view(service.clock.now()) | {"task_id": task_id})
 
 
 @router.get("/{task_id}/events", response_class=Response, responses=EVENTS)
@@ -101,7 +101,7 @@ async def cancel(
 ) -> JSONResponse:
     """Stop generating at once. It needs the task's token, unless an operator asks."""
     task = await service.cancel(task_id, caller, _http_task_token(request, caller), dropped=dropped)
-    return JSONResponse({"task_id": task.task_id, "state": task.state, "outcome": task.outcome})
+    return JSONResponse({"task_id": task_id, "state": task.state, "outcome": task.outcome})
 
 
 def _http_task_stream(service: TaskService, task: Task) -> HttpEventStream:

@@ -23,6 +23,7 @@ from timely.core.utility import TimeUtility
 from timely.disciplines.predictors.request_annotator import Annotation
 from timely.disciplines.predictors.urgency import Assignment
 from timely.engines.base import GenerationDone, PastReport, SegmentReady
+from timely.server.access.principals import Principal
 from timely.server.access.usage import BucketLevel, PrincipalUsage
 from timely.server.settings import ServerSettings
 from timely.server.tasks.admission import TaskAdmission
@@ -102,8 +103,10 @@ class TaskRecovery:
                     generation = self.admission.generation(task)
             with log_fields(task.log_fields):
                 self.lifecycle.adopt(task, generation)
-            if task.replans is not None and (old := self.table.find(task.replans)) is not None:
-                old.replanned_as = task_id
+            if task.replans is not None:
+                old = self.table.find(task.replans, Principal(task.owner, frozenset()))
+                if old is not None and old.request.agent == task.request.agent:
+                    old.replanned_as = task.name
         return states
 
     def _count_request(self, record: Record) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -229,11 +230,11 @@ class TaskService:
         try:
             check_task_submitter(principal, request.agent)
             # First: the repeat of a request whose answer was lost must not be refused for want of capacity.
-            self.tasks.check_id(request.id)
+            self.tasks.check_id(request.id, principal)
             self._check_open()
             self._count_request(principal)
             place = HeldPlace(principal.name, request=request)
-            with self.tasks.reserve(request.id, place, urgent=request.tuf.urgent) as task_id:
+            with self.tasks.reserve(request.id, place, principal, urgent=request.tuf.urgent) as task_id:
                 robot = await self._admission.look_up_robot(request)
                 place.network_s = robot.network_s
                 eta_s = await self._check_response_time(task_id, request, robot.network_s, arrival_s)
@@ -246,7 +247,7 @@ class TaskService:
                 self._check_kv(principal, task.kv_tokens)
                 task.eta_s = eta_s
                 task.executed_before = executed_text
-                task.replans = old_task.task_id if old_task is not None else None
+                task.replans = old_task.name if old_task is not None else None
                 self.log.task(task, self.usage.level(principal.name))
                 self._check_log()
                 self.tasks.add(task)
@@ -331,8 +332,8 @@ class TaskService:
     @contextmanager
     def admitted_request(
         self, name: str, generations: int, principal: Principal, agent: str, kv_tokens: int = 0
-    ) -> Iterator[None]:
-        """Admit a request for the engine's own application, and count it while it is served.
+    ) -> Iterator[str]:
+        """Admit a request for the engine's own application, and count it while it is served; yields its id.
 
         Args:
             kv_tokens: KV cache that it may hold, tokens; counted where the principal has a limit.
@@ -351,9 +352,9 @@ class TaskService:
             except RateLimited as error:
                 self.recorder.record_limit(error)
                 raise
-            self.tasks.hold(name, HeldPlace(principal.name, generations, kv_tokens))
+            name = self.tasks.hold(name, HeldPlace(principal.name, generations, kv_tokens), principal)
         try:
-            yield
+            yield name
         finally:
             self.tasks.free(name)
 
@@ -368,7 +369,7 @@ class TaskService:
             UnknownName: no such task. NotAllowed: the token is not its own. Conflict: it was re-planned before.
             Others: as ``submit``; the old plan has ended all the same.
         """
-        old = self._find(task_id)
+        old = self._find(task_id, principal)
         with self.recorder.audit_outcome(principal, "replan", task_id):
             check_task_owner(old, principal, token, [change.agent])
             check_task_submitter(principal, old.request.agent)
@@ -376,7 +377,8 @@ class TaskService:
             raise Conflict(
                 f"it was re-planned as {old.replanned_as!r}: re-plan that one", where="path.task_id"
             )
-        old.replanned_as = new_id = self.tasks.free_id(change.id)
+        self.tasks.check_id(change.id, principal)
+        old.replanned_as = new_id = change.id or secrets.token_hex(16)
         try:
             await self.lifecycle.discard(old, TaskEnding("cancelled", "", f"re-planned as {new_id}"))
             request = replan_task_request(old, change, new_id)
@@ -398,7 +400,7 @@ class TaskService:
             same call stay applied; sending all of them again is harmless.
         """
         now = self.clock.now()
-        task = self._find(task_id)
+        task = self._find(task_id, principal)
         try:
             check_task_owner(task, principal, token, [report.agent for report in reports])
         except TimelyError as error:
@@ -415,9 +417,9 @@ class TaskService:
         await self.log.durable()
         return task, total
 
-    def _find(self, task_id: str) -> Task:
-        """A task; the log's further lines of this request have its ids."""
-        task = self.tasks.get(task_id)
+    def _find(self, task_id: str, principal: Principal) -> Task:
+        """The task that a principal means by an id; the log's further lines of this request have its ids."""
+        task = self.tasks.get(task_id, principal)
         LOG_FIELDS.set(task.log_fields)
         return task
 
@@ -427,7 +429,7 @@ class TaskService:
         Raises:
             UnknownName: no such task, or it belongs to another principal.
         """
-        task = self._find(task_id)
+        task = self._find(task_id, principal)
         check_task_visible(task, principal)
         return task
 
@@ -442,7 +444,7 @@ class TaskService:
         Raises:
             UnknownName: no such task. NotAllowed: it belongs to another robot.
         """
-        task = self._find(task_id)
+        task = self._find(task_id, principal)
         with self.recorder.audit_outcome(principal, "cancel", task_id, "dropped" if dropped else ""):
             check_task_owner(task, principal, token)
         end = self.lifecycle.discard if dropped else self.lifecycle.end

@@ -120,6 +120,11 @@ class Task:
         self.reset_parser()
 
     @property
+    def name(self) -> str:
+        """The id by which its owner knows it: the one that it chose, also if a task of another principal has that."""
+        return self.request.id or self.task_id
+
+    @property
     def log_fields(self) -> dict[str, str]:
         """What a line of the log about the task has."""
         request = self.request
@@ -210,7 +215,7 @@ class Task:
     def acceptance(self, *, with_token: bool = False) -> dict[str, Any]:
         """The data of its first event; only the response to the request has the token."""
         data: dict[str, Any] = {
-            "task_id": self.task_id,
+            "task_id": self.name,
             "agent": self.request.agent,
             "skill_set": self.skill_set.name,
             "robot": self.profile.name,
@@ -224,7 +229,7 @@ class Task:
 
     def segment(self, segment: Segment) -> dict[str, Any]:
         return {
-            "task_id": self.task_id,
+            "task_id": self.name,
             "index": segment.index,
             "text": segment.text,
             "calls": self.calls[segment.index],
@@ -243,7 +248,7 @@ class Task:
         """The data of its last event."""
         cause = self.ending.cause if self.ending is not None else ""
         return {
-            "task_id": self.task_id,
+            "task_id": self.name,
             "outcome": self.outcome,
             "plan": self.plan,
             "tail": self.done.tail if self.done is not None else "",
@@ -257,7 +262,7 @@ class Task:
         request, annotation = self.request, self.annotation
         urgency = None if annotation is None else annotation.urgency
         return {
-            "task_id": self.task_id,
+            "task_id": self.name,
             "state": self.state,
             "outcome": self.outcome,
             "problem": self.ending.problem() if self.ending is not None and self.ending.is_error else None,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from timely.core.errors import Conflict, Overloaded
 from timely.core.hints import RequestHints
+from timely.server.access.principals import LOCAL, Principal
 from timely.server.settings import ServerSettings
 from timely.server.tasks.request import TaskRequest
 from timely.server.tasks.task import Task, unknown_task
@@ -49,47 +50,70 @@ class TaskTable:
         self._settings = settings
         self._tasks: dict[str, Task] = {}
         self._open: dict[str, Task] = {}
+        self._named: dict[tuple[str, str], Task] = {}
+        """By owner and the id that the owner chose."""
         self._places: dict[str, HeldPlace] = {}
 
-    def get(self, task_id: str) -> Task:
-        """The task of that id.
+    def get(self, task_id: str, principal: Principal = LOCAL) -> Task:
+        """As ``find``.
 
         Raises:
             UnknownName: there is none, or it ended too long ago.
         """
-        task = self._tasks.get(task_id)
+        task = self.find(task_id, principal)
         if task is None:
             raise unknown_task(task_id)
         return task
 
-    def find(self, task_id: str) -> Task | None:
-        return self._tasks.get(task_id)
+    def find(self, task_id: str, principal: Principal = LOCAL) -> Task | None:
+        """The task that a principal means by an id: one that it sees, before one that it does not see."""
+        task = self._tasks.get(task_id)
+        if task is None or not principal.sees(task.owner, task.request.agent):
+            task = self._named.get((principal.name, task_id), task)
+        return task
 
-    def free_id(self, requested_id: str | None) -> str:
-        """The requested id, or a new one.
+    def check_id(self, requested_id: str | None, principal: Principal = LOCAL) -> None:
+        """Raise Conflict if a task or a request that the principal may see has the id.
 
-        Raises:
-            Conflict: the id is in use.
+        The ids of others are none of its business: it may neither learn of them nor be kept from using them.
         """
-        self.check_id(requested_id)
-        return requested_id or secrets.token_hex(16)
-
-    def check_id(self, requested_id: str | None) -> None:
-        """Raise Conflict if a task or a request has the id."""
-        if requested_id in self._tasks or requested_id in self._places:
+        if requested_id is None:
+            return
+        task = self.find(requested_id, principal)
+        uses = [] if task is None else [(task.owner, task.request.agent)]
+        uses += [
+            (place.owner, place.request.agent if place.request is not None else "")
+            for name, place in self._places.items()
+            if requested_id == name or (place.request is not None and requested_id == place.request.id)
+        ]
+        if any(principal.sees(owner, agent) for owner, agent in uses):
             raise Conflict(f"task id {requested_id!r} is in use", where="id")
 
     @contextmanager
-    def reserve(self, requested_id: str | None, place: HeldPlace, *, urgent: bool = False) -> Iterator[str]:
+    def reserve(
+        self,
+        requested_id: str | None,
+        place: HeldPlace,
+        principal: Principal = LOCAL,
+        *,
+        urgent: bool = False,
+    ) -> Iterator[str]:
         """Keep an id and a place for a task that is being prepared; arguments and errors as of ``hold``."""
-        name = self.hold(requested_id, place, urgent=urgent)
+        name = self.hold(requested_id, place, principal, urgent=urgent)
         try:
             yield name
         finally:
             self.free(name)
 
-    def hold(self, requested_id: str | None, place: HeldPlace, *, urgent: bool = False) -> str:
-        """Keep an id and a place until ``free``; returns the id.
+    def hold(
+        self,
+        requested_id: str | None,
+        place: HeldPlace,
+        principal: Principal = LOCAL,
+        *,
+        urgent: bool = False,
+    ) -> str:
+        """Keep an id and a place until ``free``; returns the id, which differs if another principal has that one.
 
         Args:
             urgent: it may take the room that is reserved for urgent tasks.
@@ -97,7 +121,10 @@ class TaskTable:
         Raises:
             Conflict: the id is in use. Overloaded: too many generations.
         """
-        name = self.free_id(requested_id)
+        self.check_id(requested_id, principal)
+        name = requested_id or secrets.token_hex(16)
+        while name in self._tasks or name in self._places:
+            name = f"{requested_id}:{secrets.token_hex(4)}"
         self._check_room(place.generations, urgent=urgent)
         self._places[name] = place
         return name
@@ -180,6 +207,7 @@ class TaskTable:
 
     def add(self, task: Task) -> None:
         self._tasks[task.task_id] = self._open[task.task_id] = task
+        self._named[task.owner, task.name] = task
 
     def settle(self, task: Task) -> Task | None:
         """Move a task to the ended ones; returns the oldest of them when there are too many."""
@@ -205,6 +233,7 @@ class TaskTable:
     def remove(self, task: Task) -> None:
         if self._tasks.get(task.task_id) is task:
             del self._tasks[task.task_id]
+            del self._named[task.owner, task.name]
 
     def places(self) -> list[HeldPlace]:
         return list(self._places.values())
