@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from timely.cli import serve
 from timely.cli.main import run_timely_command
 from timely.core.errors import InvalidInput
 from timely.core.files import STATE_DIR_VARIABLE
-from timely.server.listener import RenewedServerTls, server_tls_files
+from timely.server.listener import DAY_S, RenewedServerTls, ServerTlsFiles, server_tls
 
 SERVE = ["serve", "--engine", "scripted", "--port", "0"]
 
@@ -73,14 +74,14 @@ def test_the_file_that_cannot_be_used_is_named(tmp_path: Path, absent: str) -> N
     files = {"certificate": certificate, "key": key, "authority": certificate}
     files[absent] = tmp_path / "nothing.pem"
     with pytest.raises(InvalidInput) as caught:
-        server_tls_files(*files.values())
+        server_tls(*files.values())
     assert str(caught.value) == f"{files[absent]}: cannot be read: No such file or directory"
 
 
 def test_a_key_with_a_pass_phrase_is_refused_without_a_question(tmp_path: Path) -> None:
     certificate, key = make_certificate(tmp_path, "-passout", "pass:secret")
     with pytest.raises(InvalidInput, match=r"server\.key: .*pass phrase"):
-        server_tls_files(certificate, key, None)
+        server_tls(certificate, key, None)
 
 
 def test_a_key_of_another_certificate_is_refused(tmp_path: Path) -> None:
@@ -88,7 +89,7 @@ def test_a_key_of_another_certificate_is_refused(tmp_path: Path) -> None:
     certificate, _ = make_certificate(tmp_path)
     _, key = make_certificate(tmp_path / "other")
     with pytest.raises(InvalidInput, match=r"server\.pem, .*server\.key: unusable: .*KEY_VALUES_MISMATCH"):
-        server_tls_files(certificate, key, None)
+        server_tls(certificate, key, None)
 
 
 def test_an_expired_certificate_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -100,8 +101,55 @@ def test_an_expired_certificate_is_a_warning(tmp_path: Path, caplog: pytest.LogC
         f"openssl x509 -req -in {request} -signkey {key} -days -1 -out {certificate}",
     ):
         subprocess.run(command.split(), check=True, capture_output=True, timeout=30)
-    assert server_tls_files(certificate, key, None) is not None
+    assert server_tls(certificate, key, None) is not None
     assert f"{certificate}: clients will refuse it: certificate has expired" in caplog.text
+
+
+def test_a_certificate_that_will_expire_is_a_warning_three_times(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    certificate, key = make_certificate(tmp_path, "-nodes", "-days", "100")
+    now_s = time.time()
+    tls = RenewedServerTls(ServerTlsFiles(certificate, key), epoch_s=lambda: now_s)
+    for days_left, warning in (
+        (100.0, ""),
+        (14.1, ""),
+        (13.9, "expires in 13.9 days"),
+        (1.1, ""),
+        (0.9, "expires in 0.9 days"),
+        (0.01, ""),
+        (-0.01, "clients will refuse it: certificate has expired"),
+        (-5.0, ""),
+    ):
+        caplog.clear()
+        now_s = tls.expires_s - days_left * DAY_S
+        for _ in range(3):
+            tls.refresh()
+        assert caplog.messages == ([f"{certificate}: {warning}"] if warning else [])
+
+
+def test_a_certificate_of_a_day_is_no_warning_for_most_of_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is renewed every few hours, so 14 days would always be a warning."""
+    certificate, key = make_certificate(tmp_path)
+    now_s = time.time()
+    tls = RenewedServerTls(ServerTlsFiles(certificate, key), epoch_s=lambda: now_s)
+    now_s += 0.6 * DAY_S
+    tls.refresh()
+    assert caplog.messages == []
+    now_s += 0.1 * DAY_S
+    tls.refresh()
+    assert caplog.messages == [f"{certificate}: expires in 0.3 days"]
+
+
+def test_a_certificate_that_is_not_yet_valid_is_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    certificate, key = make_certificate(tmp_path)
+    early_s = time.time() - DAY_S
+    RenewedServerTls(ServerTlsFiles(certificate, key), epoch_s=lambda: early_s).refresh()
+    assert caplog.messages == [f"{certificate}: clients will refuse it: certificate is not yet valid"]
 
 
 @pytest.mark.parametrize(("mode", "warns"), [(0o600, False), (0o640, False), (0o644, True)])
@@ -110,9 +158,9 @@ def test_a_key_that_all_users_can_read_is_a_warning(
 ) -> None:
     certificate, key = make_certificate(tmp_path)
     key.chmod(mode)
-    files = server_tls_files(certificate, key, certificate)
-    assert files is not None
-    RenewedServerTls(files)  # the server's start says it no second time
+    tls = server_tls(certificate, key, certificate)
+    assert tls is not None
+    tls.refresh()  # the server's start says it no second time
     assert ("every user of this machine can read it" in caplog.text) is warns
     assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) == warns
 

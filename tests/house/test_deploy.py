@@ -111,6 +111,7 @@ ALERT_SCENES = {
     "TimelyEngineGone": {"up{T}": "1+0x60"},
     "TimelyStateUnsaved": {"timely_state_unsaved{T}": "1+0x60"},
     "TimelyDuplicateRobots": {"timely_fleet_duplicate_robots{T}": "1+0x60"},
+    "TimelyCertificateExpires": {"timely_certificate_expiry_timestamp_seconds{T}": "250000+0x60"},
     "TimelyFleetStopped": {"timely_fleet_stopped{T}": "1+0x60"},
 }
 """For each alert the series in which it fires, in promtool's notation: start, step and number of scrapes."""

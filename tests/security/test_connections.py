@@ -28,14 +28,14 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from timely.client import AsyncTimelyClient, TimelyClient
-from timely.core.errors import EngineFailed, InvalidInput
+from timely.core.errors import InvalidInput, NotAllowed
 from timely.core.json_log import JsonLogFormatter
 from timely.engines.scripted import ScriptedEngine
 from timely.server.http import connections
 from timely.server.http.body_limit import SMALL_BODY_BYTES, HttpBodyLimit
 from timely.server.http.connections import BoundedHttpProtocol, HttpConnectionPlaces
 from timely.server.http.unread import HttpUnreadTime
-from timely.server.listener import ServerTlsFiles, server_tls_files
+from timely.server.listener import RenewedServerTls, ServerTlsFiles, server_tls
 from timely.server.run import run_server
 from timely.server.settings import ServerSettings
 from timely.server.tasks.stop_service import ServerStopService
@@ -144,6 +144,14 @@ def test_a_header_has_its_limit_while_another_request_is_served(start: bytes) ->
             for number in range(100):
                 connection.sendall(b"X-%d: %s\r\n" % (number, b"y" * 500))
         served.until(lambda: not open_connections, "the connection has ended")
+
+
+def test_a_request_for_a_web_socket_is_answered_as_any_other(caplog: pytest.LogCaptureFixture) -> None:
+    upgrade = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
+    with fleet() as served:
+        answers = [served.http.get(path, headers=upgrade).status_code for path in ("/livez", "/socket")]
+    assert answers == [200, 404]
+    assert not [record for record in caplog.records if record.name.startswith("uvicorn")]
 
 
 def test_what_is_no_http_is_a_problem_too() -> None:
@@ -479,7 +487,7 @@ async def serving_tls(files: ServerTlsFiles, **limits: Any) -> AsyncIterator[str
             catalogue(),
             port=0,
             on_ready=ready.set_result,
-            tls=files,
+            tls=RenewedServerTls(files),
         )
     )
     try:
@@ -633,8 +641,7 @@ async def test_a_large_response_over_tls_is_not_cut_at_its_end(
 async def test_with_an_authority_of_the_clients_each_must_show_its_certificate(tmp_path: Path) -> None:
     authority, other = certificate(tmp_path, "authority", "ca"), certificate(tmp_path, "other", "other-ca")
     own = certificate(tmp_path)
-    files = server_tls_files(own.certificate, own.key, authority.certificate)
-    assert files is not None
+    files = ServerTlsFiles(own.certificate, own.key, authority.certificate)
 
     def health(client: ServerTlsFiles | None) -> str:
         trusting = ssl.create_default_context(cafile=own.certificate)
@@ -650,15 +657,14 @@ async def test_with_an_authority_of_the_clients_each_must_show_its_certificate(t
             signed(tmp_path, "stranger", other),
             certificate(tmp_path, "forged", "robot-1"),
         ):
-            with pytest.raises(EngineFailed):
+            with pytest.raises(NotAllowed, match="refuses this program's certificate"):
                 await asyncio.to_thread(health, stranger)
 
 
 @pytest.mark.process
 async def test_a_client_learns_what_is_wrong_with_its_certificate(tmp_path: Path) -> None:
     own = certificate(tmp_path)
-    files = server_tls_files(own.certificate, own.key, own.certificate)
-    assert files is not None
+    files = ServerTlsFiles(own.certificate, own.key, own.certificate)
     async with serving_tls(files) as url:
         trusting = ssl.create_default_context(cafile=own.certificate)
         port = urlsplit(url).port
@@ -674,8 +680,7 @@ async def test_a_renewed_authority_of_the_clients_needs_no_restart(tmp_path: Pat
     own = certificate(tmp_path)
     authorities = tmp_path / "clients.pem"
     shutil.copy(before.certificate, authorities)
-    files = server_tls_files(own.certificate, own.key, authorities)
-    assert files is not None
+    files = ServerTlsFiles(own.certificate, own.key, authorities)
     clients = [signed(tmp_path, name, authority) for name, authority in (("old", before), ("new", after))]
 
     async def accepted() -> list[bool]:
@@ -712,8 +717,7 @@ async def test_clients_show_the_certificate_of_their_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     authority, own = certificate(tmp_path, "authority", "ca"), certificate(tmp_path)
-    files = server_tls_files(own.certificate, own.key, authority.certificate)
-    assert files is not None
+    files = ServerTlsFiles(own.certificate, own.key, authority.certificate)
     client = signed(tmp_path, "robot-1", authority)
     monkeypatch.setenv("SSL_CERT_FILE", str(own.certificate))
     async with serving_tls(files) as url:
@@ -723,12 +727,19 @@ async def test_clients_show_the_certificate_of_their_environment(
         ):
             monkeypatch.setenv("TIMELY_CLIENT_CERTFILE", certfile)
             monkeypatch.setenv("TIMELY_CLIENT_KEYFILE", keyfile)
-            async with AsyncTimelyClient(url, reconnect_s=0.0) as timely:
+            async with AsyncTimelyClient(url, reconnect_s=1.0) as timely:
                 if accepted:
                     assert (await timely.health())["status"] == "ok"
                 else:
-                    with pytest.raises(EngineFailed):
+                    with pytest.raises(
+                        NotAllowed, match=r"^\$TIMELY_CLIENT_CERTFILE: .*certificate required"
+                    ):
                         await timely.health()
+                    # It repeats a request whose answer was lost, and this one has been answered.
+                    with pytest.raises(NotAllowed):
+                        await timely.submit("short", skill_set="tiny-drone")
+                    with pytest.raises(NotAllowed):
+                        await timely.cancel("one")
     for name in ("TIMELY_CLIENT_CERTFILE", "SSL_CERT_FILE"):
         monkeypatch.setenv(name, str(tmp_path / "absent.pem"))
         with pytest.raises(InvalidInput, match=rf"\${name} .*absent\.pem: unusable"):
@@ -736,11 +747,11 @@ async def test_clients_show_the_certificate_of_their_environment(
 
 
 def test_unusable_files_for_tls_are_named(tmp_path: Path) -> None:
-    assert server_tls_files(None, None, None) is None
+    assert server_tls(None, None, None) is None
     with pytest.raises(InvalidInput, match="needs a certificate and a key"):
-        server_tls_files(tmp_path / "cert.pem", None, None)
+        server_tls(tmp_path / "cert.pem", None, None)
     with pytest.raises(InvalidInput, match="unusable"):
-        server_tls_files(tmp_path / "cert.pem", tmp_path / "key.pem", None)
+        server_tls(tmp_path / "cert.pem", tmp_path / "key.pem", None)
 
 
 def test_the_limits_hold_with_one_parser_whatever_else_is_installed() -> None:

@@ -213,7 +213,7 @@ def command(
     from timely.disciplines.predictors.request_annotator import PredictorFiles
     from timely.engines.vllm.arguments import VllmOptions
     from timely.plans.skill_set_check import check_skill_sets
-    from timely.server.listener import server_tls_files
+    from timely.server.listener import server_tls
     from timely.server.run import run_server
     from timely.server.settings import ServerSettings
 
@@ -265,7 +265,7 @@ def command(
         host=host,
         port=port,
         insecure=insecure,
-        tls=server_tls_files(ssl_certfile, ssl_keyfile, ssl_ca_certs),
+        tls=server_tls(ssl_certfile, ssl_keyfile, ssl_ca_certs),
     )
     quiet = quiet_cli_terminal("serve", verbose=verbose or engine != "vllm", names_log=False)
     with nullcontext(json_terminal) if json_terminal else quiet as terminal, ExitStack() as loading:

@@ -1,6 +1,7 @@
 """The client's connections: TLS, and a pool that is unlimited while in use and closed soon after."""
 
 import os
+import re
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ import httpx
 
 from timely.client.problems import TOKEN_VARIABLE
 from timely.client.protocol import client_bearer_header
-from timely.core.errors import InvalidInput
+from timely.core.errors import InvalidInput, NotAllowed
 from timely.core.http_url import check_http_url
 
 AUTHORITY_VARIABLE = "SSL_CERT_FILE"
@@ -41,13 +42,29 @@ def client_tls_errors() -> Iterator[None]:
         raise InvalidInput(f"unusable: {error}", where=f"${AUTHORITY_VARIABLE} {file}") from error
 
 
+REFUSED_CERTIFICATE = re.compile(r"ALERT_(.*CERTIFICATE.*|UNKNOWN_CA|ACCESS_DENIED)")
+"""OpenSSL's names of the alerts of a server that refuses the client's certificate, or that gets none."""
+
+
 @contextmanager
 def client_tls_alerts() -> Iterator[None]:
-    """An alert of the server, as of a client's certificate, becomes an error of httpx, which maps none in asyncio."""
+    """An alert of the server becomes an error of httpx, which maps none in asyncio.
+
+    Raises:
+        NotAllowed: the alert is of the client's certificate, so no repeat of the request would help.
+    """
     try:
         yield
-    except ssl.SSLError as error:
-        raise httpx.ReadError(str(error)) from error
+    except (ssl.SSLError, httpx.TransportError) as error:
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, ssl.SSLError):
+            cause = cause.__cause__ or cause.__context__
+        if cause is not None and REFUSED_CERTIFICATE.search(cause.reason or ""):
+            detail = f"the server refuses this program's certificate: {cause}"
+            raise NotAllowed(detail, where=f"${CERTIFICATE_VARIABLE}") from error
+        if error is cause:
+            raise httpx.ReadError(str(error)) from error
+        raise
 
 
 def client_pool_options(

@@ -14,7 +14,7 @@ from fastapi import FastAPI
 from timely.core.errors import EngineFailed
 from timely.core.garbage import collect_idle_garbage
 from timely.server.http.connections import BoundedHttpProtocol, HttpConnectionPlaces, HttpTlsProtocol
-from timely.server.listener import RenewedServerTls, ServerTlsFiles
+from timely.server.listener import RenewedServerTls
 from timely.server.tasks.service import TaskService
 from timely.server.telemetry.repeat_limit import LogRepeatLimit
 
@@ -27,12 +27,11 @@ class HttpServer(uvicorn.Server):
     """Uvicorn whose shutdown first ends the live streams; its caller handles signals."""
 
     def __init__(
-        self, config: uvicorn.Config, service: TaskService, tls: ServerTlsFiles | None = None
+        self, config: uvicorn.Config, service: TaskService, tls: RenewedServerTls | None = None
     ) -> None:
         super().__init__(config)
         self._service = service
         self._tls = tls
-        self._renewed_tls: RenewedServerTls | None = None
         self.ready = asyncio.Event()
         self._exit = asyncio.Event()
 
@@ -53,8 +52,9 @@ class HttpServer(uvicorn.Server):
     async def on_tick(self, counter: int) -> bool:
         if self._service.tasks.is_idle:
             collect_idle_garbage()
-        if self._renewed_tls is not None:
-            self._renewed_tls.refresh()
+        if self._tls is not None:
+            self._tls.refresh()
+            self._service.recorder.metrics.certificate_expiry.set(self._tls.expires_s)
         return await super().on_tick(counter)
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
@@ -70,8 +70,7 @@ class HttpServer(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        if self._tls is not None:
-            tls = self._renewed_tls = RenewedServerTls(self._tls)
+        if (tls := self._tls) is not None:
             plain = self.config.http_protocol_class
 
             def over_tls(**options: Any) -> HttpTlsProtocol:
@@ -103,7 +102,7 @@ class HttpServer(uvicorn.Server):
             raise EngineFailed(f"the HTTP server did not start: {error}", where="server")
 
 
-def new_server(app: FastAPI, stop_timeout_s: float, tls: ServerTlsFiles | None = None) -> HttpServer:
+def new_server(app: FastAPI, stop_timeout_s: float, tls: RenewedServerTls | None = None) -> HttpServer:
     service: TaskService = app.state.service
     settings = service.settings
     config = uvicorn.Config(

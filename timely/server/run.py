@@ -18,7 +18,7 @@ from timely.disciplines.predictors.request_annotator import PredictorFiles
 from timely.engines.base import Engine
 from timely.server.access.principals import PrincipalRegistry
 from timely.server.catalogue import ServerCatalogue
-from timely.server.listener import ServerTlsFiles, bind_server_socket, server_socket_url
+from timely.server.listener import RenewedServerTls, bind_server_socket, server_socket_url
 from timely.server.open_files import settings_within_open_files
 from timely.server.settings import ServerSettings
 from timely.server.tasks.service import TaskService
@@ -44,7 +44,7 @@ async def run_server(
     on_ready: Callable[[str], None] | None = None,
     stop_timeout_s: float = 5.0,
     insecure: bool = False,
-    tls: ServerTlsFiles | None = None,
+    tls: RenewedServerTls | None = None,
 ) -> int | None:
     """Serve until SIGINT or SIGTERM, or until cancelled; returns the signal's number (None without one).
 

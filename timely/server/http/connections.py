@@ -8,7 +8,7 @@ import math
 import re
 import socket
 import ssl
-from asyncio.sslproto import SSLProtocol
+from asyncio.sslproto import SSLProtocol, SSLProtocolState
 from collections import Counter
 from collections.abc import Callable
 from http import HTTPStatus
@@ -31,6 +31,9 @@ SPARE_HEADER_S = 1.0
 
 TLS_SHUTDOWN_S = 2.0
 """How long a connection waits for its client to end TLS when all was read, seconds."""
+
+TLS_ALERT_S = 0.5
+"""How long a client may take to read why its handshake failed, seconds."""
 
 MAX_SPARE_CONNECTIONS = 256
 """Connections over the limit without a complete header; a further one takes the place of the oldest."""
@@ -192,6 +195,9 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         log.info("%s does not read what was sent: its connection ends", self._address)
         self.end_connection()
 
+    def _unsupported_upgrade_warning(self) -> None:
+        """The request is answered as any other. Uvicorn would advise to install a library for WebSocket."""
+
     def send_400_response(self, msg: str) -> None:
         self.transport.write(_http_problem_bytes(NO_HTTP))
         self.transport.close()
@@ -239,11 +245,23 @@ class HttpTlsProtocol(SSLProtocol):
         self._http.unread.end()
         super().resume_writing()
 
-    def _on_handshake_complete(self, handshake_exc: BaseException | None) -> None:
-        """asyncio keeps the alert back that says what is wrong with a client's certificate."""
-        if handshake_exc is not None:
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._state is not SSLProtocolState.UNWRAPPED:  # type: ignore[attr-defined]
+            super().buffer_updated(nbytes)
+
+    def _fatal_error(self, exc: BaseException, message: str = "Fatal error on transport") -> None:
+        """A handshake that failed ends with the alert that says why, which asyncio keeps back.
+
+        A socket that is closed with a request unread resets its connection, and the client would lose the alert.
+        """
+        transport = self._transport
+        has_failed = self._state is SSLProtocolState.UNWRAPPED and isinstance(exc, ssl.SSLError)  # type: ignore[attr-defined]
+        if has_failed and isinstance(transport, asyncio.Transport):
             self._process_outgoing()  # type: ignore[attr-defined]
-        super()._on_handshake_complete(handshake_exc)
+            transport.write_eof()
+            self._loop.call_later(TLS_ALERT_S, transport.abort)
+        else:
+            super()._fatal_error(exc, message)
 
     def _check_shutdown_timeout(self) -> None:
         """The end of TLS waits for a client that still reads."""

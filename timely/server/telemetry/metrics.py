@@ -92,6 +92,11 @@ class ServerMetrics:
         self.duplicate_robots = gauge(
             "timely_fleet_duplicate_robots", "robot names that several bridges have"
         )
+        self.certificate_expiry = gauge(
+            "timely_certificate_expiry_timestamp_seconds",
+            "When the server's certificate expires, seconds since 1970; NaN without TLS",
+        )
+        self.certificate_expiry.set(math.nan)
         self.segments = counter("timely_segments_released", "Segments released to robots")
         self.reports = counter("timely_reports", "Execution reports", ["kind", "news"])
         self.response = histogram("timely_response_time_seconds", "Arrival to the start of the first action")
