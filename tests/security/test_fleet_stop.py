@@ -98,6 +98,23 @@ def test_a_reset_that_comes_late_releases_no_later_stop(served: Fleet) -> None:
             timely.reset_stop(later)
 
 
+def test_a_reset_without_an_id_releases_no_stop_that_is_not_answered_yet(served: Fleet) -> None:
+    """Its sender knows of an earlier stop at most."""
+    with client(served) as timely, client(served) as bridge:
+        orders = bridge.stop_orders(["drone-1"])
+        next(orders)
+        stopping = threading.Thread(target=timely.stop_fleet)
+        stopping.start()
+        stop_id = next(orders).stop_id
+        served.until(lambda: served.service.fleet_stop.latch._unanswered == 1, "it waits for the bridge")
+        with pytest.raises(Conflict, match=f"must name it: '{stop_id}'"):
+            bridge.reset_stop()
+        assert bridge.reset_stop(stop_id)["reset"]
+        stopping.join(WAIT_S)
+        assert not stopping.is_alive()
+        orders.close()
+
+
 def test_a_stop_is_answered_with_its_own_id_when_another_comes_meanwhile(served: Fleet) -> None:
     """Its sender may reset what it has decided itself, and must look at the other stop before."""
     answers: list[dict[str, Any]] = []

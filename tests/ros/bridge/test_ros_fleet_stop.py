@@ -146,6 +146,25 @@ def test_a_stop_during_a_reset_wins(world: World, monkeypatch: pytest.MonkeyPatc
     assert not stopped.latch.set
 
 
+@pytest.mark.parametrize("named", [False, True])
+def test_a_reset_beside_a_stop_that_is_not_answered_must_name_it(
+    world: World, monkeypatch: pytest.MonkeyPatch, *, named: bool
+) -> None:
+    """Its sender means an earlier stop, and the latch is what repeats this one to a driver that did not hear it."""
+    stopped, complaints = world.fleet.bridge.fleet_stop, list[dict[str, str]]()
+
+    def reset() -> None:
+        complaints.append(stopped.reset(stop_id=stopped.stop_id if named else ""))
+
+    monkeypatch.setattr(stopped, "_on_stop_call", reset)
+    stopped.stop(LIMIT_S)
+    message = f"the fleet is being stopped; a reset of this stop must name it: {stopped.stop_id!r}"
+    assert complaints == [{} if named else dict.fromkeys(("drone1", "arm1"), message)]
+    assert stopped.latch.set is not named
+    if not named:
+        assert stopped.reset() == {}
+
+
 def test_a_reset_of_the_server_that_a_stop_here_overtakes_changes_nothing(world: World) -> None:
     """The bridge looked at the latch before the stop, and its thread resets after it."""
     stopped = world.fleet.bridge.fleet_stop

@@ -86,6 +86,8 @@ class ServerStopLatch:
         self._sequence = 0
         self._last: tuple[str, dict[str, Any]] = ("clear", {})
         self._acknowledged = asyncio.Event()
+        self._unanswered = 0
+        """Stops that wait for acknowledgements."""
         self._streams_end = False
 
     @property
@@ -170,12 +172,16 @@ class ServerStopLatch:
     async def wait_for_answers(self, deadline_s: float) -> None:
         """Return when every robot has an acknowledgement, at the latest after ``deadline_s`` seconds."""
         until_s = self._clock.now() + deadline_s
-        while self._stop is not None and any(
-            robot.state == "pending" for robot in self._stop.robots.values()
-        ):
-            self._acknowledged.clear()
-            if not await wait_on_clock(self._acknowledged, self._clock, until_s):
-                break
+        self._unanswered += 1
+        try:
+            while self._stop is not None and any(
+                robot.state == "pending" for robot in self._stop.robots.values()
+            ):
+                self._acknowledged.clear()
+                if not await wait_on_clock(self._acknowledged, self._clock, until_s):
+                    break
+        finally:
+            self._unanswered -= 1
 
     def view(self) -> dict[str, Any]:
         """The latched stop as data; a pending robot counts as unknown, and of robots of one name the worst counts."""
@@ -269,10 +275,15 @@ class ServerStopLatch:
         self._acknowledged.set()
 
     def check_reset(self, stop_id: str | None) -> None:
-        """Raise Conflict unless this stop is latched; None: any stop."""
+        """Raise Conflict unless this stop is latched; None: any stop that was answered."""
         stop = self._stop
         if stop is None:
             raise Conflict("no stop is latched", where="stop")
+        if stop_id is None and self._unanswered:
+            raise Conflict(
+                f"the fleet is being stopped, and a reset of this stop must name it: {stop.stop_id!r}",
+                where="stop_id",
+            )
         if stop_id not in (None, stop.stop_id):
             raise Conflict(
                 f"{stop_id!r} is not the latched stop, which is {stop.stop_id!r}: {stop.reason or 'no reason given'}",
@@ -283,6 +294,7 @@ class ServerStopLatch:
         """Release the latched stop and tell every follower; returns its id."""
         assert self._stop is not None
         stop_id, self._stop = self._stop.stop_id, None
+        self._acknowledged.set()
         self._publish_reset(stop_id)
         return stop_id
 

@@ -9,6 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -128,6 +129,8 @@ class BridgeFleetStop:
         self._names: tuple[str, ...] = ()
         """Of the robots, also after they were released: a reset needs an operator of them."""
         self._latching = threading.RLock()
+        self._unanswered = 0
+        """Stops in progress: their senders know no id yet."""
         self._silence_s = 3.0
         self._closing = False
         self._changed = threading.Condition()
@@ -184,17 +187,29 @@ class BridgeFleetStop:
     ) -> dict[str, str]:
         """Stop every robot; robot -> HALTED, AT_REST or UNKNOWN, at the latest after ``deadline_s``.
 
-        Returns as soon as every robot is halted; with ``until_at_rest`` as soon as every robot is at rest. Not on the
-        thread of the drivers' answers: it blocks.
+        Returns as soon as every robot is halted; with ``until_at_rest`` as soon as every robot is at rest. A reset that
+        names the stop ends it, too. Not on the thread of the drivers' answers: it blocks.
 
         Args:
             stop_id: of this stop; empty: a new one.
             by_server: a reset of the server may release it.
         """
-        deadline_s = time.monotonic() + deadline_s
         with self._latching:  # a bridge that is being configured gets another latch
             self.stop_id = stop_id = stop_id or new_driver_stop_id()
             saving = self.latch.put(True, own=not by_server)
+            self._unanswered += 1
+        try:
+            return self._stop_robots(
+                stop_id, saving, time.monotonic() + deadline_s, until_at_rest=until_at_rest
+            )
+        finally:
+            with self._latching:
+                self._unanswered -= 1
+
+    def _stop_robots(
+        self, stop_id: str, saving: Future[None], deadline_s: float, *, until_at_rest: bool
+    ) -> dict[str, str]:
+        """``stop`` behind its latch; until ``deadline_s`` on the monotonic clock."""
         robots = dict(self._robots)
         with self._changed:  # an answer that comes now is of an earlier stop
             for robot in robots.values():
@@ -214,7 +229,10 @@ class BridgeFleetStop:
         enough = (AT_REST,) if until_at_rest else (HALTED, AT_REST)
         with self._changed:
             self._changed.wait_for(
-                lambda: all(robot.outcome(self._silence_s) in enough for robot in robots.values()),
+                lambda: (
+                    not self.latch.set
+                    or all(robot.outcome(self._silence_s) in enough for robot in robots.values())
+                ),
                 max(0.0, deadline_s - time.monotonic()),
             )
         with suppress(TimeoutError):
@@ -239,13 +257,18 @@ class BridgeFleetStop:
 
         Args:
             token: of the operator, for the drivers; None takes ``$TIMELY_OPERATOR_TOKEN``.
-            stop_id: of the stop to release; empty: any.
+            stop_id: of the stop to release; empty: any that was answered.
             by_server: it changes nothing where a stop was made here, too.
         """
         token = os.environ.get(TOKEN_VARIABLE, "") if token is None else token
         with self._latching:  # each stop is before the latch is cleared, or after
             if by_server and self.latch.own:
                 return dict.fromkeys(self._robots, "the fleet was also stopped here")
+            if not stop_id and self._unanswered:
+                being_stopped = (
+                    f"the fleet is being stopped; a reset of this stop must name it: {self.stop_id!r}"
+                )
+                return dict.fromkeys(self._robots, being_stopped)
             if stop_id not in ("", self.stop_id):
                 latched = f"{stop_id!r} is not the latched stop, which is {self.stop_id!r}"
                 return dict.fromkeys(
