@@ -109,10 +109,10 @@ def test_an_engine_uses_them_where_its_options_say_so(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "asked"),
+    ("arguments", "fused"),
     [((), True), (("--additional-config", '{"timely": {"fused_kernels": false}}'), False)],
     ids=["default", "own"],
 )
-def test_our_server_asks_for_them(tiny_model: str, arguments: tuple[str, ...], asked: bool) -> None:
+def test_our_server_asks_for_them(tiny_model: str, arguments: tuple[str, ...], fused: bool) -> None:
     parsed = parse_vllm_arguments(VllmOptions(model=tiny_model, arguments=arguments))
-    assert parsed.additional_config["timely"]["fused_kernels"] is asked
+    assert parsed.additional_config["timely"]["fused_kernels"] is fused
