@@ -18,7 +18,7 @@ from timely_bridge.interfaces import Admit, BridgeSegment, SegmentExecution
 from timely_interfaces.msg import ErrorCode
 
 from timely.client import Segment
-from timely.core.errors import Conflict, EngineFailed, TimelyError, UnknownName
+from timely.core.errors import Conflict, EngineFailed, NotAllowed, TimelyError, UnknownName
 from timely.core.reports import ExecutionReport
 
 Script = Sequence["FakeSegment | TimelyError | str"]
@@ -92,7 +92,7 @@ class FakeServer:
         if task_id in self.streams:
             raise Conflict(f"task {task_id!r} is there already", where="id")
         script = self.scripts.get(task, self.scripts.get("", ()))
-        self.streams[task_id] = FakeStream(self, task_id, script)
+        self.streams[task_id] = FakeStream(self, task_id, script, fields["report_token"])
         return self.streams[task_id]
 
     async def replan(self, task_id: str, reason: str = "", **fields: Any) -> FakeStream:
@@ -105,24 +105,27 @@ class FakeServer:
         script = self.scripts.get(reason, self.scripts.get("replan"))
         if script is None:
             raise EngineFailed("no script for another plan", where="engine")
-        self.streams[fields["id"]] = FakeStream(self, fields["id"], script)
+        self.streams[fields["id"]] = FakeStream(self, fields["id"], script, fields["report_token"])
         return self.streams[fields["id"]]
 
     async def resume(self, task_id: str, *, token: str | None = None, agent: str | None = None) -> FakeStream:
         """See ``AsyncTimelyClient.resume``: all segments again."""
-        self._reach()
-        if task_id not in self.streams:
-            raise UnknownName("task", task_id, self.streams)
-        before = self.streams[task_id]
-        self.streams[task_id] = again = FakeStream(self, task_id, before._script)
+        before = self._find(task_id, token)
+        self.streams[task_id] = again = FakeStream(self, task_id, before._script, before.token)
         again._settled, again.ended, again.cause = before._settled, before.ended, before.cause
         return again
 
     async def cancel(self, task_id: str, *, token: str | None = None, dropped: bool = False) -> None:
+        await self._find(task_id, token).cancel(dropped=dropped)
+
+    def _find(self, task_id: str, token: str | None) -> FakeStream:
+        """As the server, which tells nothing of a task to those without its token."""
         self._reach()
         if task_id not in self.streams:
             raise UnknownName("task", task_id, self.streams)
-        await self.streams[task_id].cancel(dropped=dropped)
+        if token != self.streams[task_id].token:
+            raise NotAllowed(f"task {task_id!r} has another token", where="Timely-Task-Token")
+        return self.streams[task_id]
 
     async def health(self) -> dict[str, Any]:
         self._reach()
@@ -147,9 +150,9 @@ class FakeServer:
 class FakeStream:
     """A plan on its way; see ``AsyncTaskStream``."""
 
-    def __init__(self, server: FakeServer, task_id: str, script: Script) -> None:
+    def __init__(self, server: FakeServer, task_id: str, script: Script, token: str) -> None:
         self.task_id = task_id
-        self.token: str | None = "a token of the fake server"
+        self.token = token
         self.released = 0
         self._server = server
         self._script = list(script)

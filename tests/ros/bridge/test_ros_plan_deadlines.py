@@ -22,10 +22,11 @@ from timely_bridge.node import bridge_client
 from timely_bridge.outcome import BridgeTimeline, Deadlines, TaskEnd
 from timely_bridge.report_queue import BridgeReportQueue
 from timely_bridge.segment_run import WAIT_POLLS, BridgeSegmentRun
-from timely_interfaces.msg import ErrorCode, RobotState
+from timely_interfaces.msg import ErrorCode, RobotState, SegmentReport
 
 from timely.client import Segment
 from timely.core.errors import EngineFailed
+from timely.core.reports import ExecutionReport
 
 
 async def test_a_server_that_does_not_answer_is_given_up() -> None:
@@ -120,6 +121,7 @@ async def test_a_driver_that_vanishes_loses_the_task() -> None:
         here.driver.lose()
         end = await here.end_of(task)
         assert (end.outcome, end.code) == ("failed", ErrorCode.DRIVER_LOST)
+        assert end.response == pytest.approx(0.0, abs=0.1), "it had begun"
 
 
 async def test_a_driver_that_never_begins_is_given_up() -> None:
@@ -189,6 +191,35 @@ async def test_a_loop_that_a_return_may_end_has_the_time_of_all_its_rounds(
         _, task = here.run()
         assert (await here.end_of(task)).outcome == "complete"
     assert further_s == [0.0, 0.0, 7 * 3.0, 0.0]
+
+
+async def test_progress_is_reported_now_and_then() -> None:
+    clock, published, queued = ManualClock(0.0), list[SegmentReport](), list[ExecutionReport]()
+    sent = BridgeSegment(Segment("t", 0, "rp();", (), 1, 0.0, 3.0, 0.0, blocking=True), "drone", lambda: None)
+    sent.started.set_result(0.0)
+    reports = cast(BridgeReportQueue, SimpleNamespace(put=lambda report, when_s: queued.append(report)))
+    deadlines = Deadlines(progress_every_s=1.0)
+    run = BridgeSegmentRun(sent, deadlines, clock, BridgeTimeline(), reports, published.append)
+    running = asyncio.create_task(run.run(None))
+    await settle_clock_tasks()
+    assert sent.progress is not None
+    for quarter in range(1, 12):
+        clock.advance_to(quarter / 4)
+        sent.progress(quarter / 4, 3.0 - quarter / 4)
+    sent.ended.set_result(SegmentExecution("done", elapsed_s=3.0, end_s=3.0, value="a cat"))
+    await running
+    kinds = (SegmentReport.STARTED, SegmentReport.PROGRESS, SegmentReport.PROGRESS, SegmentReport.VALUE)
+    times_s = ((0.0, 0.0), (1.0, 2.0), (2.0, 1.0), (3.0, 0.0))
+    values = ("", "", "", "a cat")
+    assert [(one.kind, (one.elapsed_s, one.remaining_s), one.value) for one in published] == list(
+        zip(kinds, times_s, values, strict=True)
+    )
+    assert queued == [
+        ExecutionReport(0, "started"),
+        ExecutionReport(0, "progress", elapsed_s=1.0, remaining_s=2.0),
+        ExecutionReport(0, "progress", elapsed_s=2.0, remaining_s=1.0),
+        ExecutionReport(0, "value", elapsed_s=3.0, value="a cat"),
+    ]
 
 
 async def test_the_rounds_of_a_loop_count_for_the_limit_of_its_last_segment() -> None:

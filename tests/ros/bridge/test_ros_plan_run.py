@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from bridge_doubles import FakeSegment, FakeServer
 from plan_world import GENEROUS, PLAN, TEXT, world
@@ -91,6 +93,22 @@ async def test_a_failed_segment_ends_the_task_with_the_drivers_code() -> None:
         assert "stuck" in end.message
         assert here.server.kinds("t1")[-1] == ("failed", 1)
         assert ("t1", 2, "started") not in here.driver.log
+        assert here.server.reports[-1].fields["elapsed_s"] == here.notes[-1].elapsed_s > 0.0
+        assert (here.notes[-1].reason, here.notes[-1].error_code) == ("stuck", ErrorCode.MOTION_FAILED)
+
+
+async def test_a_segment_that_its_driver_refuses_ends_the_task_for_the_drivers_reason() -> None:
+    """It was never begun, so there is no response."""
+    async with world(FakeServer({"go": PLAN[:1]})) as here:
+        here.driver.mute = True
+        run, task = here.run()
+        await here.until(lambda: bool(run.sent_segments))
+        refusal = SegmentExecution("refused", ErrorCode.NOT_OWNER, "the lease is of another bridge")
+        run.sent_segments[0].ended.set_result(refusal)
+        end = await here.end_of(task)
+        assert end.code == ErrorCode.NOT_OWNER
+        assert "the lease is of another bridge" in end.message
+        assert math.isnan(end.response)
 
 
 async def test_a_long_complaint_of_a_driver_is_cut_to_what_the_server_takes() -> None:

@@ -11,7 +11,7 @@ from bridge_doubles import FakeSegment, FakeServer
 from manual_clock import settle_clock_tasks
 from plan_world import GENEROUS, PLAN, TEXT, World, world
 from timely_bridge import driver_port, past_plan
-from timely_bridge.error_codes import AWAY, BridgeTakeUpError
+from timely_bridge.error_codes import AWAY, BridgeTaskError
 from timely_bridge.goal_run import BridgeGoalRun, PastBridgeGoal
 from timely_bridge.goals import TaskGoal
 from timely_bridge.interfaces import SegmentExecution
@@ -215,12 +215,28 @@ async def gone(here: World) -> None:
     here.driver.lose()
 
 
+async def other_copy(here: World) -> None:
+    here.driver.lose()
+    here.driver.refusal = BridgeTaskError(ErrorCode.UNKNOWN_NAME, "it has another copy of the skill set")
+
+
 async def forgotten(here: World) -> None:
     here.server.streams.clear()
 
 
-@pytest.mark.parametrize("change", [stopped, restarted, gone, forgotten])
-async def test_a_goal_that_cannot_be_taken_up_fails(change: Callable[[World], Awaitable[None]]) -> None:
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (stopped, "the robot was stopped"),
+        (restarted, "its driver was started again"),
+        (gone, "its driver does not answer"),
+        (other_copy, "it has another copy of the skill set"),
+        (forgotten, "the server no longer has the task"),
+    ],
+)
+async def test_a_goal_that_cannot_be_taken_up_fails(
+    change: Callable[[World], Awaitable[None]], reason: str
+) -> None:
     async with world() as here:
         life = Life(here)
         await here.until(begun(here, 1))
@@ -228,12 +244,32 @@ async def test_a_goal_that_cannot_be_taken_up_fails(change: Callable[[World], Aw
         await change(here)
         end = await here.end_of(Life(here, past, attempts=2).task)
         assert (end.outcome, end.code) == ("failed", ErrorCode.BRIDGE_INACTIVE)
-        assert end.message.startswith(AWAY)
+        assert end.message == f"{AWAY}: {reason}"
         assert here.driver.cancelled_tasks == ["t1"]
         assert executed(here) == [("t1", 0), ("t1", 1)]
         assert not here.server.replans
         assert here.server.cancelled == ([] if change is forgotten else ["t1"])
-        assert str(BridgeTakeUpError("because")).startswith(AWAY)
+
+
+async def test_a_goal_whose_bridge_is_not_activated_again_fails() -> None:
+    async with world() as here:
+        life = Life(here)
+        await here.until(begun(here, 1))
+        past = await life.die()
+        past = replace(past, plan=replace(past.plan, active=lambda: False))
+        end = await here.end_of(Life(here, past, deadlines=replace(GENEROUS, driver_s=0.0)).task)
+        assert end.message == f"{AWAY}: it was not activated"
+        assert here.driver.cancelled_tasks == ["t1"]
+
+
+async def test_a_plan_that_was_executed_to_its_end_needs_no_driver_that_remembers_it() -> None:
+    async with world(FakeServer({"go": PLAN[:1]})) as here:
+        life = Life(here)
+        await here.until(lambda: ("t1", 0, "done") in here.driver.log)
+        past = await life.die()
+        here.driver.session += 1
+        end = await here.end_of(Life(here, past).task)
+        assert (end.outcome, executed(here)) == ("complete", [("t1", 0)])
 
 
 @pytest.mark.parametrize("server_down", [True, False])

@@ -46,8 +46,8 @@ class PastBridgePlan:
             driver_s: longest wait for the driver, seconds.
 
         Raises:
-            BridgeTakeUpError: the bridge is not active, the robot was stopped, its driver was restarted, or the server
-                has no such task.
+            BridgeTakeUpError: the bridge is not active, its driver does not answer, the robot was stopped, or the
+                server has no such task.
         """
         if not await wait_in_bridge_polls(self.active, driver_s):
             raise BridgeTakeUpError("it was not activated")
@@ -56,7 +56,6 @@ class PastBridgePlan:
                 raise BridgeTakeUpError(str(driver.refusal or "its driver does not answer"))
             if driver.stopped:
                 raise BridgeTakeUpError("the robot was stopped")
-            self._check_session(driver)
         while True:
             try:
                 stream: BridgePlanStream = await client.resume(task_id, token=self.token, agent=agent)
@@ -73,20 +72,16 @@ class PastBridgePlan:
         """Mark a segment that was executed before, or that its driver may have.
 
         Raises:
-            BridgeTakeUpError: as ``follow``.
+            BridgeTakeUpError: the driver was started again. It no longer knows how far it executed the plan.
         """
         execution = self.executions.get(sent_segment.segment.index)
         if execution is not None:
             sent_segment.started.set_result(execution.end_s - execution.elapsed_s)
             sent_segment.ended.set_result(execution)
         elif self.began:
-            self._check_session(driver)
+            if driver.session != self.session:
+                raise BridgeTakeUpError("its driver was started again")
             sent_segment.again = True
-
-    def _check_session(self, driver: BridgeDriver) -> None:
-        """A driver that was restarted no longer knows how far it executed the plan."""
-        if driver.session != self.session:
-            raise BridgeTakeUpError("its driver was started again")
 
 
 def check_bridge_plan_stop(result: Any) -> None:
