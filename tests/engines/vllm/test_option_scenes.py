@@ -25,7 +25,7 @@ def blocked(scene: Scene) -> bool:
 
 def give_values(scene: Scene) -> None:
     for state in list(scene.scheduler.live):
-        if state.job.awaiting is not None and state.value is None:
+        if state.job.awaiting is not None and not state.values:
             assert scene.report(state.task_id, state.job.awaiting, "value", value="box") == {"known": True}
 
 

@@ -201,3 +201,51 @@ def test_one_token_that_closes_two_blocking_segments(monkeypatch: pytest.MonkeyP
             ([], "error") if sent == 1 else (tokens[2:], "length")
         )
         scene.check_empty()
+
+
+def test_values_that_come_during_one_step_are_all_in_the_context(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One token closed two blocking segments, and both reports came at once."""
+    from timely.engines.vllm.request_intake import VllmRequestIntake
+
+    def finder(*_: Any) -> tuple[VllmTextBoundaries, int]:
+        texts = iter(["look('a')", ";look('b');", "home()", ";"])
+        return VllmTextBoundaries(vllm_skill_set("arm"), None, lambda _: next(texts), awaits_values=True), 4
+
+    monkeypatch.setattr(VllmRequestIntake, "_boundaries", finder)
+    scene = Scene(depth=2)
+    request = scene.add("plan", PROMPT, 4, {"task_id": "plan"})
+    scene.run(until=lambda: scene.scheduler.control({"kind": "stats"})["blocked"] == 1)
+    assert request.num_in_flight_tokens
+    for segment, text in enumerate(("cup", "box")):
+        assert scene.report("plan", segment, "value", value=text) == {"known": True}
+    scene.run()
+    both = [*encode(plan_value_text("cup")), *encode(plan_value_text("box"))]
+    assert scene.outputs["plan"] == [1020, 1021, 1022 + len(both), 1023 + len(both)]
+    scene.check_empty()
+
+
+def test_a_segment_that_was_closed_and_not_sent_before_a_restart_is_sent_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One token closed two segments, and the server wrote down only the first."""
+    from timely.engines.vllm.request_intake import VllmRequestIntake
+
+    def finder(*_: Any) -> tuple[VllmTextBoundaries, int]:
+        texts = iter(["pick('a')", ";home();", "pick('b')", ";"])
+        return VllmTextBoundaries(vllm_skill_set("arm"), None, lambda _: next(texts), awaits_values=True), 4
+
+    monkeypatch.setattr(VllmRequestIntake, "_boundaries", finder)
+    scene = Scene()
+    scene.add("plan", PROMPT, 4, {"task_id": "plan"})
+    scene.run()
+    written = [(part["index"], part["text"], part["tokens"]) for part in scene.accounts["plan"]["segments"]]
+    assert written == [(0, "pick('a');", 2), (1, "home();", 0), (2, "pick('b');", 2)]
+
+    first = vllm_segment_ready("plan", scene.accounts["plan"]["segments"][0])
+    scene = Scene()
+    params = {"task_id": "plan", "history": asdict(PlanHistory(0.0, (first,))), "resumed_tokens": 2}
+    scene.add("plan", [*PROMPT, *first.token_ids], 2, params)
+    scene.run()
+    segments = scene.accounts["plan"]["segments"]
+    assert [(part["index"], part["text"], part["tokens"]) for part in segments] == written[1:]
+    scene.check_empty()

@@ -72,7 +72,7 @@ class VllmReadiness:
 
     def _is_ready(self, state: VllmRequestState) -> bool:
         request = state.request
-        if state.value is not None or self._is_held_back(request):
+        if state.values or self._is_held_back(request):
             return False
         if request.num_stale_output_tokens and not request.drop_stale_output:
             return False  # vLLM keeps the token, and admits the request once it is there

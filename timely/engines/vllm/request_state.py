@@ -45,8 +45,8 @@ class VllmRequestState:
     """While parked: vLLM's own ``next_decode_eligible_step``, to be restored."""
     awaits_value: bool = False
     """A blocking segment was closed and its value is not in the context yet; tokens sampled now are void."""
-    value: str | None = None
-    """A value that came while a step of this request was in flight."""
+    values: list[str] = field(default_factory=list)
+    """Values that came while a step of this request was in flight."""
     token_ids: list[int] = field(default_factory=list)
     """Generated since the last boundary."""
     new_boundaries: list[tuple[ClosedText, int, Sequence[int]]] = field(default_factory=list)

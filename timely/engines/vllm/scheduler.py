@@ -225,8 +225,7 @@ class TimelyScheduler(VllmChunkCaps):
         return result
 
     def _forget(self, outcomes: Mapping[str, str]) -> None:
-        """These requests are over."""
-        self._idle_until_s = -math.inf
+        """These requests are over. vLLM steps once more, so the discipline is asked again."""
         self.controller.finish_together(outcomes, self.clock())
         for request_id in outcomes:
             self._names.forget(request_id)
@@ -431,11 +430,11 @@ class TimelyScheduler(VllmChunkCaps):
         turns = self._outputs.process(request_outputs, freed_requests, now, has_drafts=bool(draft_ids))
         for request_id in turns:
             self._continue_session(request_id)
-        if scheduler_output.num_scheduled_tokens and self._steps.in_flight:
+        if scheduler_output.num_scheduled_tokens:
             self._steps.end(self.controller, now, now - begun_s)
         if freed_requests:
             self._forget(freed_requests)
-        self._values.append_held(now)
+        self._values.append_held()
         for client_index, output in self._ends:
             outputs.setdefault(client_index, EngineCoreOutputs()).outputs.append(output)
         self._ends.clear()

@@ -39,42 +39,41 @@ class VllmRobotValues:
         self._resume = resume
         self._end = end
         self._held_states: dict[str, VllmRequestState] = {}
-        """Requests with a value that came while a step of theirs was in flight."""
+        """Requests with values that came while a step of theirs was in flight."""
 
     def take(self, state: VllmRequestState, value: str) -> None:
         """A value came from the robot; while a step of its request is in flight it waits for that step's end."""
-        state.value = value
-        now = self._scheduler.clock()
+        state.values.append(value)
         if state.request.num_in_flight_tokens:
             self._held_states[state.request.request_id] = state
-            self._readiness.check(state, now)
+            self._readiness.check(state, self._scheduler.clock())
         else:
-            self._append(state, now)
+            self._append(state)
 
-    def append_held(self, now: float) -> None:
+    def append_held(self) -> None:
         """A step ended: append the values that waited for it."""
         for request_id, state in list(self._held_states.items()):
             if not state.request.num_in_flight_tokens:
                 del self._held_states[request_id]
-                self._append(state, now)
+                self._append(state)
 
     def forget(self, request_id: str) -> None:
         self._held_states.pop(request_id, None)
 
-    def _append(self, state: VllmRequestState, now: float) -> None:
-        request, value = state.request, state.value
-        if value is None or request.num_in_flight_tokens:
-            return
+    def _append(self, state: VllmRequestState) -> None:
+        request = state.request
         self._resume(request, state)
-        token_ids = plan_prompt_encoder(self._intake.tokenizer).encode_text(plan_value_text(value))
-        state.value, state.awaits_value = None, state.job.awaiting is not None
+        encoder = plan_prompt_encoder(self._intake.tokenizer)
+        token_ids = [token for value in state.values for token in encoder.encode_text(plan_value_text(value))]
+        values, state.values = state.values, []
+        state.awaits_value = state.job.awaiting is not None
         if request.num_tokens + len(token_ids) >= self._scheduler.max_model_len:
             self._end(state)
             return
-        append_vllm_value(self._scheduler, request, list(token_ids))
-        self._names.add_answer(request.request_id, value)
+        append_vllm_value(self._scheduler, request, token_ids)
+        for value in values:
+            self._names.add_answer(request.request_id, value)
         self._scheduler.blocks.sync_context(state)
-        self._readiness.refresh(now)
 
 
 def append_vllm_value(scheduler: Any, request: Request, token_ids: list[int]) -> None:
