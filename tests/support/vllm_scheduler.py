@@ -236,6 +236,8 @@ class Scene:
         self.steps: list[dict[str, int]] = []
         self.outputs: dict[str, list[int]] = {}
         self.finished: dict[str, str] = {}
+        self.over: set[str] = set()
+        """Requests whose last output has come."""
         self.errors: dict[str, Any] = {}
         """What vLLM says of requests that it ended with an error; since 0.33."""
         self.accounts: dict[str, dict[str, Any]] = {}
@@ -275,6 +277,7 @@ class Scene:
             lora_request=lora, block_hasher=self.hasher, resumable=resumable,
         )  # fmt: skip
         self.outputs.setdefault(request_id, [])
+        self.over.discard(request_id)
         self.scheduler.add_request(request)
         return self.scheduler.requests.get(request_id, request)
 
@@ -367,8 +370,11 @@ class Scene:
                     self.accounts[one.request_id] = one.kv_transfer_params["timely"]
                 if error := getattr(one, "error", None):
                     self.errors[one.request_id] = error
+                assert one.request_id not in self.over, "an output behind the last one"
                 if one.finish_reason is not None:
                     self.finished[one.request_id] = str(one.finish_reason)
+                    if one.request_id not in self.scheduler.requests:
+                        self.over.add(one.request_id)
         for request in readers:
             # Tokens of steps that read the invalid blocks are dropped.
             self.workers[request.request_id].length = request.num_tokens
@@ -438,6 +444,8 @@ class Scene:
             assert len(self.scheduler.controller.table) == 0
             assert len(self.scheduler.live) == 0
             assert not self.scheduler.has_requests()
+            left = (self.scheduler._names._plans, self.scheduler._values._held_states)
+            assert not any((*left, self.scheduler._grammar_prefixes)), "of requests that are over"
 
 
 class _Hashable(dict[str, Any]):

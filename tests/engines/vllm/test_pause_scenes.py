@@ -171,7 +171,10 @@ def test_a_reset_of_the_prefix_cache_takes_the_blocks_of_parked_plans_too() -> N
     assert not job.table.resident[job.row]
     scene.run()
     assert positions(scene, "parked") == list(range(50, 58))
-    assert scene.accounts["parked"]["preemptions"] == 1
+    account = scene.accounts["parked"]
+    assert (account["preemptions"], account["recomputed_tokens"]) == (1, 53), (
+        "the last of 54 was not computed"
+    )
     scene.check_empty()
 
 
@@ -187,5 +190,41 @@ def test_a_reset_of_the_prefix_cache_takes_the_blocks_of_a_plan_that_waits_with_
     assert scene.scheduler.kv_cache_manager.block_pool.get_num_free_blocks() == scene.blocks
     scene.run()
     assert len(scene.outputs["asks"]) == 8
-    assert scene.accounts["asks"]["preemptions"] == 1
+    account = scene.accounts["asks"]
+    assert (account["preemptions"], account["recomputed_tokens"]) == (1, 53), (
+        "the last of 54 was not computed"
+    )
+    scene.check_empty()
+
+
+@pytest.mark.parametrize(
+    ("event", "runs", "tokens"),
+    [("arrival", "urgent", 4), ("input", "session", 8), ("end", "big", 4), ("report", "parked", 8)],
+)
+def test_an_engine_that_waits_for_memory_wakes_up_for_what_can_run(
+    event: str, runs: str, tokens: int
+) -> None:
+    """Nothing fits until a parked plan resumes, so the engine sleeps until then; unless something happens."""
+    from vllm.v1.request import RequestStatus
+
+    scene = Scene(blocks=20)
+    scene.add("session", 200, 4, resumable=True)
+    scene.run(until=lambda: len(scene.outputs["session"]) == 4)
+    scene.add("parked", 20, 8, scene.plan((4, LONG_S), (4, 0.1)))
+    scene.run(until=lambda: scene.scheduler.control({"kind": "stats"})["parked"] == 1)
+    scene.add("big", 150, 4)
+    scene.step()
+    assert not scene.scheduler.has_requests()
+    if event == "arrival":
+        scene.add("urgent", 20, 4, {"tuf": {"ert_s": 0.2, "alpha": -6.67, "beta": 4.0}})
+    elif event == "input":
+        scene.add("session", 10, 4, resumable=True)
+    elif event == "report":
+        scene.report("parked", 0)
+    else:
+        scene.scheduler.finish_requests(["session"], RequestStatus.FINISHED_ABORTED)
+    scene.run(until=lambda: len(scene.outputs[runs]) == tokens)
+    assert scene.clock.now() < LONG_S
+    scene.scheduler.finish_requests(["session"], RequestStatus.FINISHED_ABORTED)
+    scene.run()
     scene.check_empty()

@@ -10,8 +10,12 @@ import numpy as np
 import pytest
 
 from timely.core.errors import InvalidInput
+from timely.core.reports import ExecutionReport
+from timely.engines.base import PastReport, PlanHistory, SegmentReady
+from timely.engines.vllm.boundaries import VllmCountedBoundaries
 from timely.engines.vllm.name_constraint import VllmPromptNames, vllm_prompt_names
 from timely.engines.vllm.params import MOST_NAMES, TimelyParams, parse_vllm_extra_args
+from timely.engines.vllm.resumed_plan import resume_vllm_state
 
 TOKENS = [bytes([byte]) for byte in range(128)]
 PLAN = list(b"g('")
@@ -83,6 +87,23 @@ def test_an_answer_brings_its_names() -> None:
     assert step(names, "cats") == ["cltz"]
     names.add_answer("cats", "猫")
     assert step(names, "cats") == ["*"], "where names cannot be told from words, any may be written"
+
+
+def test_a_plan_that_is_resumed_keeps_the_names_of_its_answers() -> None:
+    names = VllmPromptNames(scheduler())
+    names.begin("cats", params_with("cat"))
+    plan = list(b"rp();g('")
+    segment = SegmentReady("cats", 0, "rp();", 5, 1.0, 0.1, 1.1, blocking=True, token_ids=tuple(plan[:5]))
+    answer = PastReport(ExecutionReport(0, "value", value="zebra"), 2.0)
+    state: Any = SimpleNamespace(
+        request=SimpleNamespace(request_id="cats"),
+        job=SimpleNamespace(awaiting=None, spec=SimpleNamespace(segmented=True)),
+        boundaries=VllmCountedBoundaries([("rp();", 5, 0.1, True)]),
+        new_boundaries=[],
+    )
+    resume_vllm_state(state, names, PlanHistory(0.0, (segment, answer)))
+    names.wrote("cats", plan[5:])
+    assert step(names, "cats") == ["cz"]
 
 
 def test_another_grammar_backend_leaves_names_alone() -> None:

@@ -45,6 +45,19 @@ def test_blocks_that_others_hold_cost_no_room(holders: list[int], held_blocks: i
     assert view.held_by_others(request, len(holders) + 1) == held_blocks
 
 
+def test_evicting_a_plan_frees_no_block_that_another_holds() -> None:
+    """Of two plans with one prompt the first alone would free too little for the urgent request."""
+    scene = Scene(blocks=20)
+    for count, (name, prompt) in enumerate(
+        [("first", [7] * 160), ("second", [7] * 160), ("other", [8] * 60)], 1
+    ):
+        scene.add(name, prompt, 8, scene.plan((4, LONG_S, True), (4, 0.1)))
+        scene.run(until=blocked(scene, count))
+    assert scene.scheduler.blocks.free_blocks == 3
+    scene.add("urgent", 90, 4, {**URGENT, **scene.plan((4, 0.1))})
+    assert scene.schedule() == {"urgent": 90}
+
+
 # ---------------------------------------------------------------------- values
 
 
