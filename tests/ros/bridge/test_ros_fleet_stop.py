@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -60,6 +61,28 @@ def test_a_stop_holds_its_thread_no_longer_than_the_longest_deadline() -> None:
         request, response = StopFleet.Request(deadline_s=asked_s), StopFleet.Response()
         fleet_stop.BridgeFleetStop._on_stop_fleet(stopped, request, response)
     assert deadlines_s == [2.0, fleet_stop.MAX_DEADLINE_S]
+
+
+@pytest.mark.parametrize(
+    ("change", "outcome"),
+    [
+        ({}, fleet_stop.AT_REST),
+        ({"acknowledged": False}, fleet_stop.UNKNOWN),
+        ({"mode": RobotState.FAULT}, fleet_stop.UNKNOWN),
+        ({"state": None}, fleet_stop.HALTED),
+        ({"halted": False}, fleet_stop.HALTED),
+        ({"at_rest": False}, fleet_stop.HALTED),
+        ({"named": False}, fleet_stop.HALTED),
+        ({"received_s": time.monotonic() - LIMIT_S}, fleet_stop.HALTED),
+    ],
+)
+def test_a_robot_rests_only_if_a_new_state_of_it_says_so(change: dict[str, Any], outcome: str) -> None:
+    parts = {"mode": RobotState.STOPPED, "halted": True, "at_rest": True}
+    state = RobotState(**{name: change.get(name, value) for name, value in parts.items()})
+    change = {name: value for name, value in change.items() if name not in parts}
+    fields = {"acknowledged": True, "state": state, "received_s": time.monotonic(), **change}
+    robot = fleet_stop._BridgeRobotStop("drone1", None, None, None, **fields)
+    assert robot.outcome(LIMIT_S / 2) == outcome
 
 
 def mode_of(states: list[RobotState]) -> int:
@@ -364,6 +387,32 @@ def test_a_driver_that_the_middleware_cannot_reach_keeps_no_stop_from_the_others
         assert stopped.stop(0.0)["drone1"] == "unknown"
     eventually(lambda: stopped.outcomes()["drone1"] != "unknown", "the stop was not repeated")
     assert caplog.text.count("RuntimeError: the client's handle is invalid") == 2, "one for each stop"
+
+
+def fail(*_: object, **__: object) -> None:
+    raise RuntimeError("a fault of ours")
+
+
+def test_goals_that_cannot_be_ended_keep_no_answer_of_the_drivers_back(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(world.fleet.bridge.fleet_stop, "_on_stop_call", fail)
+    assert world.program.call(Trigger, STOP).success
+    assert "a call at the stop failed" in caplog.text
+
+
+def test_a_stop_that_fails_leaves_the_next_one_served(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    program = world.program
+    assert program.call(Trigger, STOP).success
+    client = program.spinner.call_and_wait(lambda: program.node.create_client(Trigger, STOP), LIMIT_S)
+    eventually(client.service_is_ready)
+    with monkeypatch.context() as broken:
+        broken.setattr(world.fleet.bridge.fleet_stop, "stop", fail)
+        program.spinner.call(partial(client.call_async, Trigger.Request()))
+        eventually(lambda: "a callback of the fleet's stop failed" in caplog.text, "it is not in the log")
+    assert program.call(Trigger, STOP).success
 
 
 def test_an_answer_to_an_earlier_stop_acknowledges_no_later_one(
