@@ -94,6 +94,15 @@ def test_what_mixing_costs_is_learned_by_context(base_s: float, token_s: float) 
     assert speed.mixing_s(20_000) == pytest.approx(base_s + token_s * 20_000, rel=0.35)
 
 
+def test_a_prompt_by_itself_mixes_with_nothing() -> None:
+    speed = LearnedSpeed()
+    teach_contexts(speed, 800, LONG_CONTEXTS)
+    assert speed.mixing_s(1.0) > 0.001
+    for context_tokens in (0.0, None):
+        alone_s = speed.step_s(1, 64, context_tokens) - speed.step_s(1, 0, context_tokens)
+        assert alone_s == pytest.approx(64 * speed.prefill_token_s)
+
+
 def test_where_context_costs_nothing_none_is_learned() -> None:
     speed = LearnedSpeed()
     teach_contexts(speed, 800, LONG_CONTEXTS.model_copy(update={"per_context_token": 0.0, "mixed_base": 0.0}))

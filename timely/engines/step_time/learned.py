@@ -234,9 +234,6 @@ class StepTimeLearner:
         """One more step is over; ``prompts_follow``: the next one was launched already and computes prompts."""
         mixed = float(prefill_tokens > 0 and context_tokens > 0)
         step = (sequences, prefill_tokens, step_s, context_tokens, mixed, mixed * context_tokens)
-        if not self._open and not prompts_follow:
-            self._observe(*step)
-            return
         self._open.append(step)
         if prompts_follow and len(self._open) < MAX_JOINT_STEPS:
             return

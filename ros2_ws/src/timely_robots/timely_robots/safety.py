@@ -69,7 +69,7 @@ class PauseGate:
 class ProximityGate:
     """Slows the robot near an obstacle and stops it close to one. Distances are metres.
 
-    The gate fails closed: without a finite distance of the last second the robot does not move.
+    The gate fails closed: without a distance of the last second the robot does not move. It may be infinite.
 
     Args:
         stop_m: no motion nearer than this; 0 switches the gate off.
