@@ -7,9 +7,10 @@ from typing import Any, cast
 
 import pytest
 from diagnostic_msgs.msg import DiagnosticStatus
-from timely_bridge.diagnostics import bridge_robot_status
+from timely_bridge.diagnostics import bridge_robot_status, bridge_server_status
 from timely_bridge.goals import RobotEntry
 from timely_bridge.robot_server import BridgeRobotServer
+from timely_bridge.server_health import BridgeServerHealth
 from timely_interfaces.msg import RobotState
 from timely_robots.robot import RobotStatus
 from timely_robots.ros.state_messages import (
@@ -17,6 +18,8 @@ from timely_robots.ros.state_messages import (
     ros_driver_diagnostic_status,
     ros_driver_state_message,
 )
+
+from timely.client import AsyncTimelyClient
 
 LOST = "the link to the robot is lost"
 
@@ -31,6 +34,17 @@ def status(state: RobotState, entry_profile: str = "") -> Any:
         last_error="",
     )
     return bridge_robot_status("bridge", cast(BridgeRobotServer, robot))
+
+
+def test_a_server_that_refuses_the_bridge_its_stop_is_an_error() -> None:
+    """Health needs no token, so a server that knows the bridge's token no more answered well."""
+    health = BridgeServerHealth(cast(AsyncTimelyClient, None), 1.0, 3, round_trip_s=0.01)
+    assert bridge_server_status("bridge", health, "").level == DiagnosticStatus.OK
+    refused = bridge_server_status("bridge", health, "", "no principal has this program's token")
+    words = "its stop does not reach the robots: no principal has this program's token"
+    assert (refused.level, refused.message) == (DiagnosticStatus.ERROR, words)
+    health.misses, health.reason = 3, "no answer within 1 s"
+    assert bridge_server_status("bridge", health, "", "refused").message == "no answer within 1 s"
 
 
 @pytest.mark.parametrize("driver_profile", ["tello", ""])

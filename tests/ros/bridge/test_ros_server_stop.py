@@ -106,11 +106,12 @@ async def until(what: object) -> None:
 @asynccontextmanager
 async def following(
     server: Server, fleet: Fleet, agents: Sequence[str] = ("drone1",), bridge: str = ""
-) -> AsyncIterator[None]:
+) -> AsyncIterator[BridgeServerStop]:
     """Meanwhile a bridge with these robots follows the stop of the server."""
-    task = asyncio.create_task(BridgeServerStop(server, cast(BridgeFleetStop, fleet), agents, bridge).run())
+    follower = BridgeServerStop(server, cast(BridgeFleetStop, fleet), agents, bridge)
+    task = asyncio.create_task(follower.run())
     try:
-        yield
+        yield follower
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -294,11 +295,13 @@ async def test_the_servers_stop_is_followed_again_after_any_error(
         return orders(agents, bridge)
 
     monkeypatch.setattr(server, "stop_orders", broken)
-    async with following(server, fleet):
+    async with following(server, fleet) as bridge:
+        await until(lambda: bridge.refusal == "refused")
         server.latched = "stop-1"
         server.orders.put_nowait(Order("stop", "stop-1"))
         await until(lambda: server.states)
         assert len([message for message in caplog.messages if "refused" in message]) == 1
+        assert not bridge.refusal
 
 
 @pytest.mark.ros

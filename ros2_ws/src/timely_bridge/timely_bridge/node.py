@@ -91,6 +91,7 @@ class BridgeNode(ManagedRosNode):
         self._settings: BridgeSettings | None = None
         self._loop: BridgeLoopThread | None = None
         self._stop_loop: BridgeLoopThread | None = None
+        self._server_stop: BridgeServerStop | None = None
         self._client: Any = None
         self._health: BridgeServerHealth | None = None
         self._traces: TraceExporter | None = None
@@ -276,8 +277,10 @@ class BridgeNode(ManagedRosNode):
         client: Any = self._client_factory(settings.server_url)
         try:
             robots = [robot.name for robot in settings.robots]
-            await BridgeServerStop(client, self.fleet_stop, robots, identity).run()
+            self._server_stop = BridgeServerStop(client, self.fleet_stop, robots, identity)
+            await self._server_stop.run()
         finally:
+            self._server_stop = None
             await client.close()
 
     def _read_identity(self) -> str:
@@ -423,7 +426,9 @@ class BridgeNode(ManagedRosNode):
         name, url = self.get_name(), self._settings.server_url if self._settings else ""
         bridge = bridge_own_status(name, self._problems())
         robots = [bridge_robot_status(name, robot) for robot in self._robots.values()]
-        self.publish_diagnostics([bridge_server_status(name, self._health, url), *robots, bridge])
+        refusal = self._server_stop.refusal if self._server_stop is not None else ""
+        server = bridge_server_status(name, self._health, url, refusal)
+        self.publish_diagnostics([server, *robots, bridge])
 
     def _problems(self) -> list[str]:
         """What an operator should know of the bridge itself."""

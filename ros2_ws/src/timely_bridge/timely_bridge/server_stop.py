@@ -29,6 +29,9 @@ class BridgeServerStop:
 
     Args:
         identity: of the bridge, so that no other bridge acknowledges its robots; empty if it has none.
+
+    Attributes:
+        refusal: why the server does not let the bridge follow its stop; empty while it does. Read anywhere.
     """
 
     def __init__(
@@ -36,15 +39,15 @@ class BridgeServerStop:
     ) -> None:
         self._client, self._fleet, self._robots = client, fleet, list(robots)
         self._identity = identity
+        self.refusal = ""
 
     async def run(self) -> None:
         following: asyncio.Task[None] | None = None
-        refusal = ""
         try:
             while True:
                 try:
                     async for order in self._client.stop_orders(self._robots, self._identity):
-                        refusal = ""
+                        self.refusal = ""
                         if following is not None:
                             following.cancel()
                             following = None
@@ -62,9 +65,9 @@ class BridgeServerStop:
                             # A driver that does not answer must not delay the next stop.
                             following = asyncio.create_task(self._reset(stop_id), name="server reset")
                 except TimelyError as error:
-                    if str(error) != refusal:  # It is tried again every few seconds, perhaps for days.
+                    if str(error) != self.refusal:  # It is tried again every few seconds, perhaps for days.
                         log.warning("the server does not let the bridge follow its stop: %s", error)
-                    refusal = str(error)
+                    self.refusal = str(error)
                 except Exception:
                     log.exception("the bridge lost the server's stop, and follows it again")
                 await asyncio.sleep(RETRY_S)
