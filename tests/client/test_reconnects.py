@@ -6,6 +6,7 @@ import asyncio
 import heapq
 import json
 import math
+import ssl
 from collections.abc import AsyncIterator
 from weakref import WeakSet
 
@@ -76,6 +77,12 @@ def test_streams_that_ended_are_not_counted() -> None:
     assert not lost
 
 
+SEGMENT = b"id: 2\nevent: segment\ndata: %s\n\n" % json.dumps({
+    "task_id": "t", "index": 0, "text": "mu(50);", "calls": [], "tokens": 5, "ready_s": 0.1, "execution_s": 1.0,
+    "due_s": 1.1, "blocking": False,
+}).encode()  # fmt: skip
+
+
 async def stream(content: bytes = b": hello\n\n") -> AsyncIterator[bytes]:
     """A response that ends; by default without an event."""
     yield content
@@ -83,13 +90,7 @@ async def stream(content: bytes = b": hello\n\n") -> AsyncIterator[bytes]:
 
 async def test_a_wait_that_is_cancelled_while_the_connection_is_opened_again_ends_no_stream() -> None:
     waits, cancelled = asyncio.Event(), asyncio.Event()
-    segment = {
-        "task_id": "t", "index": 0, "text": "mu(50);", "calls": [], "tokens": 5, "ready_s": 0.1, "execution_s": 1.0,
-        "due_s": 1.1, "blocking": False,
-    }  # fmt: skip
-    answers = iter(
-        [b": hello\n\n", b"", b"id: 2\nevent: segment\ndata: %s\n\n" % json.dumps(segment).encode()]
-    )
+    answers = iter([b": hello\n\n", b"", SEGMENT])
 
     async def answer(request: httpx.Request) -> httpx.Response:
         content = next(answers)
@@ -108,6 +109,26 @@ async def test_a_wait_that_is_cancelled_while_the_connection_is_opened_again_end
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
         cancelled.set()
+        assert (await anext(plan)).text == "mu(50);"
+
+
+class DamagedStream(httpx.AsyncByteStream):
+    """A response that a fault of the network ends: TLS notices, and httpx maps such errors of its own calls only."""
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        yield b": hello\n\n"
+        raise ssl.SSLError(1, "[SSL: DECRYPTION_FAILED_OR_BAD_RECORD_MAC] decryption failed")
+
+
+async def test_a_stream_that_the_network_damages_is_opened_again() -> None:
+    answers = iter([DamagedStream(), httpx.ByteStream(SEGMENT)])
+    clock = LeapingClock()
+    async with AsyncTimelyClient(
+        transport=httpx.MockTransport(lambda _: httpx.Response(200, stream=next(answers))),
+        clock=clock,
+        sleep=clock.sleep,
+    ) as timely:
+        plan = await timely.submit("short", skill_set="tiny-drone")
         assert (await anext(plan)).text == "mu(50);"
 
 

@@ -104,7 +104,9 @@ class AsyncClientEventResponse:
 
     async def __anext__(self) -> ServerEvent:
         while not self._events:
-            self._events.extend(self._decoder.feed(await anext(self._chunks)))
+            with client_tls_alerts():
+                chunk = await anext(self._chunks)
+            self._events.extend(self._decoder.feed(chunk))
         return self._events.popleft()
 
     async def close(self) -> None:

@@ -105,7 +105,9 @@ class ClientEventResponse:
 
     def __next__(self) -> ServerEvent:
         while not self._events:
-            self._events.extend(self._decoder.feed(next(self._chunks)))
+            with client_tls_alerts():
+                chunk = next(self._chunks)
+            self._events.extend(self._decoder.feed(chunk))
         return self._events.popleft()
 
     def close(self) -> None:
