@@ -21,6 +21,7 @@ from timely.core.errors import RateLimited, TooLarge
 from timely.engines.scripts import Script, ScriptedSegment
 from timely.server.access.principals import Principal, PrincipalLimits, PrincipalRegistry
 from timely.server.access.usage import ACTIVE_S, PrincipalUsage, TokenBucket
+from timely.server.tasks import task_table
 from timely.server.tasks.task_table import HeldPlace
 
 
@@ -30,15 +31,21 @@ def limited(
     places: int = 512,
     state: Path | None = None,
     plans: dict[str, Script] | None = None,
+    retained: int = 2000,
     **limits: Any,
 ) -> Iterator[Guarded]:
-    """A server with so many places whose principal `drones` has these limits, and `arms` none."""
+    """A server with so many places whose principal `drones` has these limits, and `arms` none.
+
+    Args:
+        retained: ended tasks that it keeps.
+    """
     path = folder / "principals.yaml"
     drones = {"name": "drones", "roles": ["robot"], "agents": ["drone-*"], "limits": limits}
     write_principals(path, [drones, {"name": "arms", "roles": ["robot"], "agents": ["drone-1"]}])
     clock = ManualClock(100.0)
     registry = PrincipalRegistry(path, None, clock)
-    with fleet(plans, clock=clock, registry=registry, max_live_tasks=places, state_dir=state) as running:
+    settings = {"max_live_tasks": places, "state_dir": state, "max_retained_tasks": retained}
+    with fleet(plans, clock=clock, registry=registry, **settings) as running:
         yield Guarded(running, path)
 
 
@@ -228,6 +235,42 @@ def test_a_refusal_names_the_time_until_a_plan_of_the_principal_ends(tmp_path: P
                 assert problem.get("eta_s") == (None if task_id == "first" else pytest.approx(2.0))
                 server.fleet.run_for(2.0)
                 assert drones.delete(f"/v1/tasks/{task_id}").status_code == 200
+
+
+def finish(server: Guarded, client: httpx.Client, task_id: str, after_s: float) -> None:
+    """Request a plan, and end it after so long."""
+    with client.stream("POST", "/v1/tasks", json=body("long", id=task_id)) as response:
+        Reader(response).next()
+        server.fleet.run_for(after_s)
+        assert client.delete(f"/v1/tasks/{task_id}").status_code == 200
+
+
+def test_the_plans_of_other_principals_are_no_measure_of_that_time(tmp_path: Path) -> None:
+    with limited(tmp_path, live_plans=1) as server, server.as_("drones", **OWNER) as drones:
+        finish(server, drones, "short", 0.5)
+        with server.as_("arms", **OWNER) as arms:
+            for number in range(3):
+                finish(server, arms, f"arm-{number}", 4.0)
+        with drones.stream("POST", "/v1/tasks", json=body("long")) as response:
+            Reader(response).next()
+            problem = check_refusal(drones.post("/v1/tasks", json=body()), "live_plans")
+            assert problem["eta_s"] == pytest.approx(0.5)
+
+
+def test_the_ended_tasks_of_a_principal_displace_no_other_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that requests and cancels all the time made the tasks of others unreadable within seconds."""
+    monkeypatch.setattr(task_table, "MAX_RECENT", 3)
+    with limited(tmp_path, retained=3) as server, server.as_("drones", **OWNER) as drones:
+        with server.as_("arms", **OWNER) as arms:
+            finish(server, arms, "arm", 0.0)
+            for number in range(5):
+                finish(server, drones, f"drone-{number}", 0.0)
+            assert arms.get("/v1/tasks/arm").status_code == 200
+            assert [task["task_id"] for task in arms.get("/v1/status").json()["recent"]][-1] == "arm"
+        states = [drones.get(f"/v1/tasks/drone-{number}").status_code for number in range(5)]
+        assert states == [404, 404, 404, 200, 200]
 
 
 def test_a_plan_ends_after_the_longest_life_of_its_principal(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import math
 import secrets
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -46,7 +46,7 @@ class TaskTable:
     """Every task that clients may still ask for."""
 
     def __init__(self, settings: ServerSettings) -> None:
-        self.recent: deque[Task] = deque(maxlen=MAX_RECENT)
+        self.recent: deque[Task] = deque()
         self._settings = settings
         self._tasks: dict[str, Task] = {}
         self._open: dict[str, Task] = {}
@@ -171,10 +171,11 @@ class TaskTable:
         """Expected time until generations end, by how long the latest ones took, seconds; None: none has ended.
 
         Args:
-            owner: generations of this principal; of any unless given.
+            owner: generations of this principal, whose plans may be much longer than others; of any unless given.
             ends: how many.
         """
-        lives_s = [task.generated_s - task.arrival_s for task in list(self.recent)[-RECENT_LIVES:]]
+        own = [task for task in self.recent if owner in (None, task.owner)]
+        lives_s = [task.generated_s - task.arrival_s for task in (own or list(self.recent))[-RECENT_LIVES:]]
         live = len(self.generating()) if owner is None else self.live_of(owner)
         return ends * sum(lives_s) / len(lives_s) / live if lives_s and live else None
 
@@ -210,12 +211,14 @@ class TaskTable:
         self._named[task.owner, task.name] = task
 
     def settle(self, task: Task) -> Task | None:
-        """Move a task to the ended ones; returns the oldest of them when there are too many."""
+        """Move a task to the ended ones; returns one of them when there are too many."""
         self._open.pop(task.task_id, None)
         self.recent.append(task)
+        if len(self.recent) > MAX_RECENT:
+            self.recent.remove(_oldest_of_most_tasks(self.recent))
         if len(self._tasks) - len(self._open) <= self._settings.max_retained_tasks:
             return None
-        return next(candidate for candidate in self._tasks.values() if candidate.state == "ended")
+        return _oldest_of_most_tasks([one for one in self._tasks.values() if one.state == "ended"])
 
     def surplus_execution(self) -> Task | None:
         """A task in execution that is one too many, of those whose robots have reported nothing; None: there is none.
@@ -225,10 +228,7 @@ class TaskTable:
         silent = [
             task for task in self._open.values() if task.state == "executing" and not task.track.measured
         ]
-        if len(silent) <= self._settings.max_retained_tasks:
-            return None
-        [(owner, _)] = Counter(task.owner for task in silent).most_common(1)
-        return next(task for task in silent if task.owner == owner)
+        return _oldest_of_most_tasks(silent) if len(silent) > self._settings.max_retained_tasks else None
 
     def remove(self, task: Task) -> None:
         if self._tasks.get(task.task_id) is task:
@@ -246,3 +246,9 @@ class TaskTable:
 
     def all_tasks(self) -> list[Task]:
         return list(self._tasks.values())
+
+
+def _oldest_of_most_tasks(tasks: Collection[Task]) -> Task:
+    """The oldest task of the principal that has most of them, so that no principal displaces those of others."""
+    [(owner, _)] = Counter(task.owner for task in tasks).most_common(1)
+    return next(task for task in tasks if task.owner == owner)
