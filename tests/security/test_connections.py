@@ -374,6 +374,21 @@ def test_bodies_share_a_limit() -> None:
         assert served.http.post("/v1/tasks", json=body(skill_set="nope")).status_code == 422
 
 
+def test_bodies_of_chats_leave_room_for_those_of_robots() -> None:
+    """A few slow bodies of megabytes, sent again and again, kept every robot without a plan."""
+    with (
+        fleet(max_buffered_bytes=8_000, body_timeout_s=WAIT_S) as served,
+        ExitStack() as slow,
+    ):
+        for _ in range(8):
+            connection = slow.enter_context(connected(served))
+            head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5000\r\n\r\n"
+            connection.sendall(head + b"x" * 1_000)
+        while served.http.post("/v1/chat/completions", content=b"x" * 1_000).status_code != 503:
+            pass  # the server has not read all of them yet
+        assert served.http.post("/v1/tasks", json=body(skill_set="nope")).status_code == 422
+
+
 async def test_a_body_counts_until_its_response_begins() -> None:
     """The application may need seconds for it, and several copies."""
     begins, goes_on = asyncio.Event(), asyncio.Event()

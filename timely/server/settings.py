@@ -15,8 +15,8 @@ class ServerSettings:
         urgent_share: share of ``max_live_tasks`` that only urgent tasks may use.
         refuse_below: refuse a task whose utility may fall below this share of its initial one; None: never. A task
             whose ``deadline_s`` is earlier than its predicted response is always refused.
-        max_retained_tasks: ended tasks kept for late readers; the oldest are removed first. As many complete plans
-            wait for the first report of their robots; older ones end.
+        max_retained_tasks: ended tasks kept for late readers; the oldest of the principal that has most are removed
+            first. As many complete plans wait for the first report of their robots; others end in the same order.
         retention_s: how long an ended task can still be read and resumed, seconds.
         grace_s: how long a generation runs without a reader before it is cancelled, seconds.
         max_task_s: longest life of a generation, seconds; then it ends as ``expired``.
@@ -36,7 +36,7 @@ class ServerSettings:
         stop_timeout_s: deadline of the engine's stop, seconds.
         admission_wait_s: wait for the engine's own refusal before a stream is opened, seconds.
         max_body_bytes: of a request body; ``max_openai_body_bytes``: of a body for the engine's OpenAI API.
-        max_buffered_bytes: of all request bodies whose response has not begun.
+        max_buffered_bytes: of all request bodies whose response has not begun; an eighth is not for chats.
         max_reports: most reports in one request.
         prompt_examples: put the skill set's examples into the prompt; a model trained for it needs none.
         prediction_batching: when predictors are called. ``immediate``: whenever none runs, with all waiting requests.

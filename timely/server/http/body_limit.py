@@ -27,6 +27,9 @@ STOP_BODY_S = 1.0
 CLOSE = {"Connection": "close"}
 """The rest of the body may still come."""
 
+CHAT_SHARE = 0.875
+"""Share of the memory for bodies that those of chats may take: the rest is for the small ones of robots."""
+
 OPENAI_PATHS = ("/v1/chat/", "/v1/completions", "/v1/models")
 
 
@@ -49,7 +52,7 @@ class HttpBodyLimit:
         if UNCOUNTED_PATHS.search(scope["path"]):
             body = _HttpBody(None, min(SMALL_BODY_BYTES, settings.max_body_bytes))
         elif scope["path"].startswith(OPENAI_PATHS):
-            body = _HttpBody(self, settings.max_openai_body_bytes)
+            body = _HttpBody(self, settings.max_openai_body_bytes, CHAT_SHARE)
         else:
             body = _HttpBody(self, settings.max_body_bytes)
         is_stop = scope["method"] == "POST" and scope["path"] == "/v1/stop"
@@ -102,13 +105,16 @@ class HttpBodyLimit:
             return problem, {"Accept-Encoding": "identity"}
         return None, {}
 
-    def reserve(self, size: int) -> None:
+    def reserve(self, size: int, share: float = 1.0) -> None:
         """Count bytes of a body in memory; a negative size returns them.
 
+        Args:
+            share: of the memory that all bodies may take with this one.
+
         Raises:
-            Overloaded: all bodies together are over the limit.
+            Overloaded: all bodies together are over that.
         """
-        if size > 0 and self._buffered_bytes + size > self._settings.max_buffered_bytes:
+        if size > 0 and self._buffered_bytes + size > share * self._settings.max_buffered_bytes:
             raise Overloaded("too many request bodies at once", where="body")
         self._buffered_bytes += size
 
@@ -124,11 +130,13 @@ class _HttpBody:
 
     Args:
         limits: counts the bytes of all bodies; None leaves this one out.
+        share: of the memory for bodies, as in ``HttpBodyLimit.reserve``.
     """
 
-    def __init__(self, limits: HttpBodyLimit | None, limit: int) -> None:
+    def __init__(self, limits: HttpBodyLimit | None, limit: int, share: float = 1.0) -> None:
         self._limits = limits
         self._limit = limit
+        self._share = share
         self._size = 0
         self._chunks: list[bytes] = []
         self._reserved_bytes = 0
@@ -148,7 +156,7 @@ class _HttpBody:
             self._size += len(chunk)
             if self._size <= self._limit:
                 if self._limits is not None:
-                    self._limits.reserve(len(chunk))
+                    self._limits.reserve(len(chunk), self._share)
                     self._reserved_bytes += len(chunk)
                 self._chunks.append(chunk)
             else:
