@@ -20,7 +20,8 @@ from typing import Any
 import pytest
 
 from timely.core.errors import EngineFailed
-from timely.engines.vllm.arguments import VllmOptions
+from timely.engines.vllm import engine as engine_module
+from timely.engines.vllm.arguments import SOCKETS_VARIABLE, VllmOptions
 from timely.engines.vllm.engine import VllmEngine
 from timely.engines.vllm.engine_process import ctrl_c_ends_vllm_start, launch_vllm
 from timely.engines.vllm.parent_watch import end_vllm_with_parent
@@ -68,6 +69,41 @@ async def test_the_reader_of_outputs_ends_before_the_engine() -> None:
     await engine.stop()
     await engine.stop()
     assert client.events == ["reader ended", "EngineDeadError", "process ended"]
+
+
+async def test_the_sockets_of_an_engine_end_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM leaves three in the folder for temporary files at each start, and removes none."""
+    pytest.importorskip("vllm", reason="needs vLLM")
+    monkeypatch.delenv(SOCKETS_VARIABLE, raising=False)
+    folders: list[Path] = []
+
+    class Client(FakeClient):
+        engine_core = SimpleNamespace(core_engines=[0])
+
+        def get_tokenizer(self) -> None:
+            pass
+
+    async def launch(*_: Any) -> Client:
+        folders.append(Path(os.environ[SOCKETS_VARIABLE]))
+        (folders[-1] / "socket").touch()
+        if len(folders) == 2:
+            raise EngineFailed("it does not start")
+        return Client()
+
+    async def nothing(*_: Any) -> None:
+        pass
+
+    monkeypatch.setattr(engine_module, "launch_vllm", launch)
+    monkeypatch.setattr("timely.engines.vllm.openai.build_vllm_openai_app", nothing)
+    monkeypatch.setattr(VllmEngine, "_warm_up", nothing)
+    engine = VllmEngine()
+    await engine.start()
+    assert folders[0].is_dir()
+    assert SOCKETS_VARIABLE not in os.environ
+    await engine.stop()
+    with pytest.raises(EngineFailed):
+        await engine.start()
+    assert not any(folder.exists() for folder in folders)
 
 
 async def test_a_terminal_ends_no_process_of_an_engine() -> None:

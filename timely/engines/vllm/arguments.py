@@ -31,6 +31,9 @@ THREADS_VARIABLE = "OMP_NUM_THREADS"
 ALLOCATOR_VARIABLE = "GLIBC_TUNABLES"
 """Environment variable: settings of glibc's allocator."""
 
+SOCKETS_VARIABLE = "VLLM_RPC_BASE_PATH"
+"""Environment variable: folder of the sockets between vLLM's processes."""
+
 HUGE_PAGES = "glibc.malloc.hugetlb"
 """Setting of glibc's allocator: with 1 it asks the kernel for huge pages."""
 
@@ -365,17 +368,23 @@ def huge_page_tunables() -> str:
 
 
 @contextmanager
-def vllm_engine_environment(arguments: Any) -> Iterator[None]:
+def vllm_engine_environment(arguments: Any, sockets: Path | None = None) -> Iterator[None]:
     """Variables of the processes that this one starts meanwhile.
 
     An eager engine on a CPU compiles nothing, unless the caller says otherwise. At the first request for
     log-probabilities vLLM would compile what they need, and all generations would wait for seconds. An engine without
     a worker computes with one thread whatever the caller says, as vLLM's worker would. On a CPU weights and cache lie
     in huge pages where the system allows that: docs/experiments/2026-11-28-huge-pages.md.
+
+    Args:
+        sockets: folder of the sockets between the processes, which vLLM never removes; None: the system's folder for
+            temporary files. That of the caller wins.
     """
     from vllm.platforms import current_platform
 
     variables = {}
+    if sockets is not None and SOCKETS_VARIABLE not in os.environ:
+        variables[SOCKETS_VARIABLE] = str(sockets)
     if arguments.enforce_eager and current_platform.is_cpu() and NO_COMPILER not in os.environ:
         variables[NO_COMPILER] = "1"
     if arguments.distributed_executor_backend == IN_ENGINE and _vllm_computes_with_one_thread(arguments):

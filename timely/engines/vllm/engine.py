@@ -27,6 +27,7 @@ from timely.core.errors import (
 )
 from timely.core.hints import RequestHints
 from timely.core.reports import ExecutionReport
+from timely.core.temporary_folders import temporary_folder
 from timely.core.utility import TimeUtility
 from timely.disciplines import registry
 from timely.disciplines.base import DisciplineInfo
@@ -130,6 +131,8 @@ class VllmEngine(Engine):
         self._choice: VllmEngineChoice | None = None
         """With several engines."""
         self._following: asyncio.Task[None] | None = None
+        self._files = contextlib.ExitStack()
+        """The folder of the engine's sockets, removed with it."""
 
     @property
     def identity(self) -> str:
@@ -154,8 +157,11 @@ class VllmEngine(Engine):
         self._identity = await asyncio.to_thread(self._identify)
         self.planner_skill_sets = frozenset(card.skill_sets if card else ())
         self._planner_names = dict((card.names if card else None) or {})
-        with vllm_engine_environment(self._args):
-            self._llm = await launch_vllm(AsyncLLM, partial(AsyncEngineArgs.from_cli_args, self._args))
+        with contextlib.ExitStack() as files:
+            sockets = files.enter_context(temporary_folder("timely-vllm-"))
+            with vllm_engine_environment(self._args, sockets):
+                self._llm = await launch_vllm(AsyncLLM, partial(AsyncEngineArgs.from_cli_args, self._args))
+            self._files = files.pop_all()
         self._tokenizer = self._llm.get_tokenizer()
         from timely.engines.vllm.openai import build_vllm_openai_app
 
@@ -224,8 +230,9 @@ class VllmEngine(Engine):
         if self._following is not None:
             self._following.cancel()
         self._reports.close()
-        if llm is not None:
-            await shut_down_vllm(llm)
+        with self._files:
+            if llm is not None:
+                await shut_down_vllm(llm)
 
     async def wait_dead(self) -> EngineFailed:
         return await vllm_death(self._running())
