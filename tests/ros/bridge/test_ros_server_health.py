@@ -21,7 +21,9 @@ class Server:
     async def health(self) -> object:
         self.checks += 1
         if self.mood == "down":
-            raise EngineFailed("nobody there", where="url")
+            raise EngineFailed("nobody there", where="https://hall.local:8000")
+        if self.mood == "without an engine":
+            raise EngineFailed("it is being started again: its process ended", where="engine")
         if self.mood == "odd":
             raise RuntimeError("no such stream")
         if self.mood == "hanging":
@@ -43,6 +45,9 @@ async def test_a_server_is_lost_after_several_misses_and_found_at_once(
         assert not await pulse.check()
         assert pulse.lost == (misses >= 3)
     assert pulse.reason == "nobody there"
+    server.mood = "without an engine"
+    assert not await pulse.check()
+    assert pulse.reason == "engine: it is being started again: its process ended"
     server.mood = "well"
     assert await pulse.check()
     assert not pulse.lost

@@ -50,8 +50,8 @@ class BridgeServerHealth:
             self.misses += 1
             self.reason = f"{type(error).__name__}: {error}"
             if isinstance(error, TimelyError):
-                # Without the error's place, the URL, which the reader of the reason names.
-                self.reason = error.message
+                # The reader of the reason names the URL; another place says that the engine is gone, not the server.
+                self.reason = error.message if "://" in error.where else str(error)
             elif isinstance(error, TimeoutError):
                 self.reason = f"no answer within {self.period_s:g} s"
             if self.misses == self.max_misses:
