@@ -105,6 +105,7 @@ async def test_the_same_with_asyncio(quick: ServerThread) -> None:
         assert await timely.robot_profiles() == ["one-arm", "tiny"]
         assert (await timely.robot_profile("tiny"))["deny"] == ["dive"]
         assert (await timely.health())["status"] == "ok"
+        assert (await timely.live())["engine_deaths"] == 0
 
 
 @pytest.mark.process

@@ -318,6 +318,14 @@ class TimelyClientMethods(Generic[Result, Stream]):
         """
         return self._connection.request("GET", "/healthz")
 
+    def live(self) -> Result:
+        """That the server answers, with an engine or without, and how often its engine died (``engine_deaths``).
+
+        Raises:
+            EngineFailed: no server.
+        """
+        return self._connection.request("GET", "/livez")
+
     # ------------------------------------------------------------------ the stop of all robots
 
     def stop_fleet(self, reason: str = "", *, deadline_s: float = 2.0) -> Result:

@@ -54,6 +54,8 @@ class BridgeServerHealth:
                 self.reason = error.message if "://" in error.where else str(error)
             elif isinstance(error, TimeoutError):
                 self.reason = f"no answer within {self.period_s:g} s"
+                if self.lost and await self._lives():
+                    self.reason = f"engine: {self.reason}"
             if self.misses == self.max_misses:
                 log.warning("the server is lost, and its stop may not reach the robots: %s", self.reason)
             return False
@@ -61,4 +63,13 @@ class BridgeServerHealth:
             log.warning("the server is back")
         self.misses, self.reason = 0, ""
         self.round_trip_s = time.monotonic() - begin
+        return True
+
+    async def _lives(self) -> bool:
+        """Whether the server answers without its engine, on which the answer about its health waits."""
+        try:
+            async with asyncio.timeout(self.period_s):
+                await self.client.live()
+        except Exception:  # as of a check
+            return False
         return True
