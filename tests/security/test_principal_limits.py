@@ -44,7 +44,7 @@ def limited(
     write_principals(path, [drones, {"name": "arms", "roles": ["robot"], "agents": ["drone-1"]}])
     clock = ManualClock(100.0)
     registry = PrincipalRegistry(path, None, clock)
-    settings = {"max_live_tasks": places, "state_dir": state, "max_retained_tasks": retained}
+    settings: dict[str, Any] = {"max_live_tasks": places, "state_dir": state, "max_retained_tasks": retained}
     with fleet(plans, clock=clock, registry=registry, **settings) as running:
         yield Guarded(running, path)
 

@@ -44,6 +44,20 @@ def ros_task_log_fields(task_id: str, **fields: str | int) -> AbstractContextMan
     return log_fields({"task_id": task_id, "trace_id": goal[1] if goal else "", **fields})
 
 
+@contextmanager
+def unchanged_root_logger() -> Iterator[None]:
+    """Undo what libraries do to the root logger when they are imported: to its level, its handlers and theirs."""
+    root = logging.getLogger()
+    level, handlers = root.level, [(handler, handler.level) for handler in root.handlers]
+    try:
+        yield
+    finally:
+        root.setLevel(level)
+        root.handlers[:] = [handler for handler, _ in handlers]
+        for handler, own_level in handlers:
+            handler.setLevel(own_level)
+
+
 class JsonLogFormatter(logging.Formatter):
     """One object a line: ``time`` (ISO 8601, UTC), ``level``, ``logger``, ``pid``, ``message``.
 

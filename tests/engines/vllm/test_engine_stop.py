@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import multiprocessing
 import multiprocessing.process
 import os
@@ -24,6 +25,7 @@ from timely.engines.vllm import engine as engine_module
 from timely.engines.vllm.arguments import SOCKETS_VARIABLE, VllmOptions
 from timely.engines.vllm.engine import VllmEngine
 from timely.engines.vllm.engine_process import ctrl_c_ends_vllm_start, launch_vllm
+from timely.engines.vllm.openai import build_vllm_openai_app
 from timely.engines.vllm.parent_watch import end_vllm_with_parent
 
 pytestmark = pytest.mark.engine
@@ -104,6 +106,35 @@ async def test_the_sockets_of_an_engine_end_with_it(monkeypatch: pytest.MonkeyPa
     with pytest.raises(EngineFailed):
         await engine.start()
     assert not any(folder.exists() for folder in folders)
+
+
+async def test_vllms_app_hides_no_warning_of_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library of its routes sets the root logger and its handlers to errors, so the log had no warning any more."""
+    pytest.importorskip("vllm", reason="needs vLLM")
+
+    def build_app(*_: Any) -> Any:
+        root.setLevel(logging.ERROR)
+        handler.setLevel(logging.ERROR)
+        return SimpleNamespace(router=SimpleNamespace(routes=[]), state=SimpleNamespace())
+
+    async def supported_tasks() -> list[str]:
+        return ["generate"]
+
+    async def init_app_state(*_: Any) -> None:
+        pass
+
+    monkeypatch.setattr("vllm.entrypoints.launchers.app.build_app", build_app)
+    monkeypatch.setattr("vllm.entrypoints.launchers.api_server.app_state.init_app_state", init_app_state)
+    root, handler = logging.getLogger(), logging.NullHandler()
+    level = root.level
+    root.addHandler(handler)
+    try:
+        llm = SimpleNamespace(get_supported_tasks=supported_tasks, model_config=None)
+        await build_vllm_openai_app(llm, None)
+        assert (root.level, handler.level) == (level, logging.NOTSET)
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(level)
 
 
 async def test_a_terminal_ends_no_process_of_an_engine() -> None:
@@ -211,6 +242,7 @@ async def test_a_model_that_is_not_there_is_an_error_of_one_line() -> None:
 
 LEFT_ALONE = """
 import multiprocessing, os, signal, sys, time
+from timely.engines.vllm.openai import build_vllm_openai_app
 from timely.engines.vllm.parent_watch import end_vllm_with_parent
 
 def run(deaf):

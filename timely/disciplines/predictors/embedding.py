@@ -13,7 +13,6 @@ error of the overall median. That holds for 48% and 65% of the prompts. A prompt
 ``hash`` is the default: it is in every install, so a discipline decides alike on every machine.
 """
 
-import logging
 from collections.abc import Sequence
 from functools import cache
 from importlib.util import find_spec
@@ -24,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from timely.core.errors import UnknownName, Unsupported
+from timely.core.json_log import unchanged_root_logger
 
 Vectors = NDArray[np.float32]
 
@@ -138,13 +138,8 @@ def _load_wordllama_embedding() -> Any:
             where="embedder",
         )
     # Its import sends every message of the process from level INFO on to standard error.
-    root = logging.getLogger()
-    level, handlers = root.level, root.handlers[:]
-    try:
+    with unchanged_root_logger():
         import wordllama
-    finally:
-        root.setLevel(level)
-        root.handlers[:] = handlers
 
     # Its tokenizer lies beside its weights, but it looks there only when told so; never ask the network.
     return wordllama.WordLlama.load(cache_dir=Path(wordllama.__file__).parent, disable_download=True)

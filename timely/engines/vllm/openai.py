@@ -4,6 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from timely.core.errors import Unsupported
+from timely.core.json_log import unchanged_root_logger
 
 GENERATION_PATHS = ("/v1/completions", "/v1/chat/completions")
 
@@ -23,10 +24,12 @@ async def build_vllm_openai_app(llm: Any, args: Any) -> Any:
         raise Unsupported(
             f"the model generates no text; vLLM runs it for: {', '.join(tasks)}", where="--model"
         )
-    from vllm.entrypoints.launchers.api_server.app_state import init_app_state
-    from vllm.entrypoints.launchers.app import build_app
+    # A library of one of vLLM's routes hides all warnings of the process, ours too.
+    with unchanged_root_logger():
+        from vllm.entrypoints.launchers.api_server.app_state import init_app_state
+        from vllm.entrypoints.launchers.app import build_app
 
-    app = build_app(args, tasks, llm.model_config)
+        app = build_app(args, tasks, llm.model_config)
     # Starlette tries the routes in order, and vLLM's metrics do it again; vLLM has about twenty before these.
     app.router.routes.sort(key=lambda route: getattr(route, "path", None) not in GENERATION_PATHS)
     await init_app_state(llm, app.state, args, tasks)
