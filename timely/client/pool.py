@@ -59,7 +59,8 @@ def client_tls_alerts() -> Iterator[None]:
         cause: BaseException | None = error
         while cause is not None and not isinstance(cause, ssl.SSLError):
             cause = cause.__cause__ or cause.__context__
-        if cause is not None and REFUSED_CERTIFICATE.search(cause.reason or ""):
+        # An error that Python code raised has no reason.
+        if cause is not None and REFUSED_CERTIFICATE.search(getattr(cause, "reason", None) or ""):
             detail = f"the server refuses this program's certificate: {cause}"
             raise NotAllowed(detail, where=f"${CERTIFICATE_VARIABLE}") from error
         if error is cause:
