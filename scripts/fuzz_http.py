@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from timely.core.clock import SystemClock
 from timely.engines.scripted import ScriptedEngine
-from timely.server.access.principals import PrincipalRegistry
+from timely.principals import PrincipalRegistry
 from timely.server.app import create_app
 from timely.server.server_thread import ServerThread
 from timely.server.settings import ServerSettings

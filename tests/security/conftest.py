@@ -11,7 +11,7 @@ from fleet import Fleet, fleet
 from guarded import Guarded, write_principals
 from manual_clock import ManualClock
 
-from timely.server.access.principals import PrincipalRegistry
+from timely.principals import PrincipalRegistry
 
 
 @contextmanager

@@ -22,14 +22,14 @@ from starlette.responses import JSONResponse
 from lrtrace.yaml_file import MAX_BYTES
 from timely.client import TimelyClient
 from timely.core.errors import InvalidInput, NotAllowed
-from timely.server.access import sessions
-from timely.server.access.principals import (
+from timely.principals import (
     LOCAL_PAGE,
     ROLES,
     PrincipalRegistry,
     new_principal_entry,
     principal_token_digest,
 )
+from timely.server.access import sessions
 from timely.server.http.access_control import OPEN_PATHS
 from timely.server.listener import bind_server_socket
 from timely.server.settings import ServerSettings

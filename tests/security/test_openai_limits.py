@@ -22,7 +22,7 @@ from examples import examples
 from timely.disciplines.predictors.request_annotator import PredictorFiles
 from timely.disciplines.predictors.urgency import UrgencyPredictor
 from timely.engines.scripted import ScriptedEngine
-from timely.server.access.principals import PrincipalRegistry
+from timely.principals import PrincipalRegistry
 
 JSON = {"Content-Type": "application/json"}
 USER = [{"role": "user", "content": "a story"}]

@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from timely.core.errors import RateLimited, TooLarge
 from timely.engines.scripts import Script, ScriptedSegment
-from timely.server.access.principals import Principal, PrincipalLimits, PrincipalRegistry
+from timely.principals import Principal, PrincipalLimits, PrincipalRegistry
 from timely.server.access.usage import ACTIVE_S, PrincipalUsage, TokenBucket
 from timely.server.tasks import task_table
 from timely.server.tasks.task_table import HeldPlace

@@ -12,7 +12,7 @@ from fleet import TOKEN, Fleet, Reader, body, fleet
 from guarded import PRINCIPALS, Guarded, write_principals
 from manual_clock import ManualClock
 
-from timely.server.access.principals import PrincipalRegistry
+from timely.principals import PrincipalRegistry
 
 AGENTS = {"drones": "drone-1", "arms": "arm-1"}
 PROOF = {"Timely-Task-Token": TOKEN}

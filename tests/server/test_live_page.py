@@ -16,7 +16,7 @@ from manual_clock import ManualClock
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 from timely.core.errors import EngineFailed
-from timely.server.access.principals import PrincipalRegistry
+from timely.principals import PrincipalRegistry
 
 pytestmark = pytest.mark.process
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")

@@ -19,7 +19,7 @@ from timely.engines.scripted import ScriptedEngine
 from timely.engines.scripts import Script, ScriptedSegment
 from timely.plans.robot_profiles import RobotProfile
 from timely.plans.skill_set import SkillSet
-from timely.server.access.principals import PrincipalRegistry
+from timely.principals import PrincipalRegistry
 from timely.server.app import create_app
 from timely.server.catalogue import ServerCatalogue
 from timely.server.server_thread import ServerThread

@@ -11,7 +11,7 @@ import httpx
 import yaml
 from fleet import Fleet
 
-from timely.server.access.principals import principal_token_digest
+from timely.principals import principal_token_digest
 
 TOKENS = {
     name: f"{name}-0123456789-0123456789"

@@ -27,7 +27,7 @@ from timely.engines.base import Engine, Mode
 
 if TYPE_CHECKING:
     from timely.engines.vllm.arguments import VllmOptions
-    from timely.server.access.principals import PrincipalRegistry
+    from timely.principals import PrincipalRegistry
 
 ENGINES = ("vllm", "scripted")
 
@@ -350,7 +350,7 @@ def _cli_state_folder(folder: Path | None, port: int) -> Path | None:
 
 
 def _load_cli_principals(path: Path | None, api_key: str | None) -> PrincipalRegistry | None:
-    from timely.server.access.principals import PrincipalRegistry
+    from timely.principals import PrincipalRegistry
 
     # The engine's own OpenAI application would compare every request with this key alone.
     os.environ.pop("VLLM_API_KEY", None)

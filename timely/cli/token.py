@@ -19,7 +19,7 @@ def command(
 
     Example: timely token hall-1 --role robot --agent "drone-*" >> principals.yaml
     """
-    from timely.server.access.principals import new_principal_entry
+    from timely.principals import new_principal_entry
 
     token, entry = new_principal_entry(name, role, agent or ())
     typer.echo(entry, nl=False)

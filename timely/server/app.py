@@ -9,7 +9,7 @@ import timely
 from timely.core.clock import AsyncClock
 from timely.disciplines.predictors.request_annotator import PredictorFiles
 from timely.engines.base import Engine
-from timely.server.access.principals import PrincipalRegistry
+from timely.principals import PrincipalRegistry
 from timely.server.access.sessions import PrincipalSessions
 from timely.server.catalogue import ServerCatalogue
 from timely.server.http import info_routes, session_routes, stop_routes, task_routes

@@ -16,7 +16,7 @@ from timely.core.clock import AsyncClock, first_done_on_clock
 from timely.core.garbage import short_gc_pauses
 from timely.disciplines.predictors.request_annotator import PredictorFiles
 from timely.engines.base import Engine
-from timely.server.access.principals import PrincipalRegistry
+from timely.principals import PrincipalRegistry
 from timely.server.catalogue import ServerCatalogue
 from timely.server.listener import RenewedServerTls, bind_server_socket, server_socket_url
 from timely.server.open_files import settings_within_open_files

@@ -18,7 +18,7 @@ from timely.engines.vllm.params import (
     parse_vllm_extra_args,
     vllm_openai_fields,
 )
-from timely.server.access.principals import LOCAL
+from timely.principals import LOCAL
 from timely.server.http.openai_request import OpenAIHints, openai_http_hints
 
 

@@ -13,7 +13,7 @@ from timely_robots.operators import LOCAL, PRINCIPALS_VARIABLE, RobotOperators
 
 from lrtrace.yaml_file import MAX_BYTES
 from timely.core.errors import InvalidInput, NotAllowed
-from timely.server.access.principals import PrincipalRegistry, new_principal_entry
+from timely.principals import PrincipalRegistry, new_principal_entry
 
 TOKEN = "token-of-an-operator-of-all"
 EMPTY = hashlib.sha256(b"").hexdigest()

@@ -18,7 +18,7 @@ from timely.core.utility import TimeUtility
 from timely.engines.base import ResponsePrediction
 from timely.engines.scripted import ScriptedEngine
 from timely.plans.robot_profiles import RobotProfile
-from timely.server.access.principals import LOCAL
+from timely.principals import LOCAL
 from timely.server.tasks.request import TaskRequest
 from timely.server.tasks.task import Task
 

@@ -16,7 +16,7 @@ from timely.core.job import Job
 from timely.engines.base import EngineEvent, GenerationRequest
 from timely.engines.scripted import ScriptedEngine
 from timely.engines.scripts import Script, ScriptedSegment
-from timely.server.access.principals import LOCAL
+from timely.principals import LOCAL
 from timely.server.tasks.request import TaskRequest
 from timely.server.tasks.service import TaskService
 

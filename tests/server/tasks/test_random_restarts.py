@@ -17,7 +17,7 @@ from manual_clock import ManualClock
 from timely.core.errors import TimelyError
 from timely.engines.scripted import ScriptedEngine
 from timely.engines.scripts import Script, ScriptedSegment
-from timely.server.access.principals import LOCAL
+from timely.principals import LOCAL
 from timely.server.settings import ServerSettings
 from timely.server.tasks import task_log
 from timely.server.tasks.request import ReplanRequest, ReportBody, TaskRequest

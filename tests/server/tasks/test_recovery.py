@@ -45,8 +45,8 @@ from timely.engines.base import EngineEvent, GenerationDone, GenerationRequest, 
 from timely.engines.scripted import ScriptedEngine
 from timely.engines.scripts import Script, ScriptedSegment
 from timely.plans.skill_set import SkillSet
+from timely.principals import LOCAL, PrincipalRegistry
 from timely.server import app
-from timely.server.access.principals import LOCAL, PrincipalRegistry
 from timely.server.run import run_server
 from timely.server.settings import ServerSettings
 from timely.server.tasks.request import ReportBody, TaskRequest

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from fleet import DRONE, TINY, TOKEN, WAIT_S, Fleet, Reader, body, events_of, fleet
 
-from timely.server.access.principals import LOCAL
+from timely.principals import LOCAL
 from timely.server.tasks import replanning
 from timely.server.tasks.replanning import CUT, replan_task_history
 from timely.server.tasks.request import ReplanRequest

@@ -38,7 +38,7 @@ from timely.core.json_log import JsonLogFormatter, log_fields
 from timely.core.record_log import RecordFile, parse_record_lines, read_record_log, record_log_line
 from timely.engines.base import PastReport
 from timely.engines.scripted import ScriptedEngine
-from timely.server.access.principals import LOCAL
+from timely.principals import LOCAL
 from timely.server.settings import ServerSettings
 from timely.server.tasks import task_log
 from timely.server.tasks.request import ReportBody, TaskRequest

@@ -5,7 +5,7 @@ import secrets
 from dataclasses import dataclass
 
 from timely.core.clock import Clock
-from timely.server.access.principals import LOCAL_PAGE, Principal, PrincipalRegistry, principal_token_digest
+from timely.principals import LOCAL_PAGE, Principal, PrincipalRegistry, principal_token_digest
 
 COOKIE = "timely_session"
 """The cookie's name within the server, and where the client names no port."""

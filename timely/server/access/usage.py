@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from timely.core.clock import Clock
 from timely.core.errors import RateLimited, TooLarge
-from timely.server.access.principals import Principal
+from timely.principals import Principal
 
 ACTIVE_S = 60.0
 """A principal counts as active for so long after a request, seconds."""

@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from timely.core.errors import InvalidInput, NotAllowed, RateLimited, TimelyError
 from timely.core.json_log import LOG_FIELDS
-from timely.server.access.principals import LOCAL, Principal, PrincipalRegistry
+from timely.principals import LOCAL, Principal, PrincipalRegistry
 from timely.server.access.sessions import COOKIE, PrincipalSessions, session_cookie_name
 from timely.server.access.usage import PrincipalUsage
 from timely.server.problems import http_header_problem, problem_details, problem_from_error

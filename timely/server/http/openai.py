@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from timely.core.errors import InvalidInput, TimelyError, Unsupported
 from timely.disciplines.predictors.request_annotator import PredictorArrival
-from timely.server.access.principals import Principal
+from timely.principals import Principal
 from timely.server.http.bodies import decode_http_body
 from timely.server.http.foreign_hints import foreign_http_hints
 from timely.server.http.openai_answer import OpenAIAnswer

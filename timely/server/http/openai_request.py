@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from pydantic import Field, TypeAdapter
 
 from timely.core.errors import InvalidInput, NotAllowed, TooLarge
-from timely.server.access.principals import Principal
+from timely.principals import Principal
 from timely.server.http.bodies import validate_http_body
 from timely.server.tasks.request import (
     MAX_PRIORITY,

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Request
 from starlette.types import Scope
 
-from timely.server.access.principals import Principal, PrincipalRegistry
+from timely.principals import Principal, PrincipalRegistry
 from timely.server.access.sessions import PrincipalSessions
 from timely.server.tasks.service import TaskService
 

@@ -8,7 +8,7 @@ import timely
 from timely.core.errors import NotAllowed
 from timely.core.job import Segment
 from timely.engines.base import JobView
-from timely.server.access.principals import Principal
+from timely.principals import Principal
 from timely.server.tasks.service import TaskService
 from timely.server.tasks.task import Task
 

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from timely.core.errors import InvalidInput
-from timely.server.access.principals import Principal
+from timely.principals import Principal
 from timely.server.http.bodies import http_body_schema, read_http_body, read_http_reports
 from timely.server.http.request_state import Caller, Service
 from timely.server.http.sse import EVENTS, HttpEventStream, sse_resume_point

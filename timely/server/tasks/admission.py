@@ -15,7 +15,7 @@ from timely.engines.base import GenerationRequest
 from timely.plans.prompt import Prompt, build_prompt, fixed_prompt_part
 from timely.plans.robot_profiles import RobotProfile
 from timely.plans.skill_set import SkillSet
-from timely.server.access.principals import Principal, principal_token_digest
+from timely.principals import Principal, principal_token_digest
 from timely.server.catalogue import ServerCatalogue, look_up_catalogue_entry
 from timely.server.prediction.prediction_queue import PredictionQueue
 from timely.server.settings import ServerSettings

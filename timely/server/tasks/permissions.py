@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from timely.core.errors import NotAllowed
 from timely.disciplines.predictors.urgency import Assignment
-from timely.server.access.principals import Principal, PrincipalClaims, principal_token_digest
+from timely.principals import Principal, PrincipalClaims, principal_token_digest
 from timely.server.tasks.request import TaskRequest
 from timely.server.tasks.task import Task, unknown_task
 

@@ -13,7 +13,7 @@ from timely.core.job import Segment
 from timely.core.reports import ExecutionReport
 from timely.core.traces import TraceExporter, TraceSpan
 from timely.engines.base import EngineStats, SegmentReady
-from timely.server.access.principals import Principal
+from timely.principals import Principal
 from timely.server.access.usage import TokenBucket
 from timely.server.settings import ServerSettings
 from timely.server.tasks.request import TaskRequest, server_task_utility_to_wire

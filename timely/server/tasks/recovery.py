@@ -23,7 +23,7 @@ from timely.core.utility import TimeUtility
 from timely.disciplines.predictors.request_annotator import Annotation
 from timely.disciplines.predictors.urgency import Assignment
 from timely.engines.base import GenerationDone, PastReport, SegmentReady
-from timely.server.access.principals import Principal
+from timely.principals import Principal
 from timely.server.access.usage import BucketLevel, PrincipalUsage
 from timely.server.settings import ServerSettings
 from timely.server.tasks.admission import TaskAdmission

@@ -23,7 +23,7 @@ from timely.core.json_log import LOG_FIELDS
 from timely.disciplines.predictors.request_annotator import PredictorFiles, RequestAnnotator
 from timely.disciplines.predictors.urgency import Assignment
 from timely.engines.base import Engine
-from timely.server.access.principals import Principal
+from timely.principals import Principal
 from timely.server.access.usage import PrincipalUsage
 from timely.server.catalogue import ServerCatalogue
 from timely.server.prediction.prediction_queue import PredictionQueue

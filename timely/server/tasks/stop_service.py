@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from timely.core.clock import clock_timeout
-from timely.server.access.principals import Principal
+from timely.principals import Principal
 from timely.server.settings import ServerSettings
 from timely.server.tasks.fleet_stop import ServerStopLatch
 from timely.server.tasks.lifecycle import TaskLifecycle

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from timely.core.errors import Conflict, Overloaded
 from timely.core.hints import RequestHints
-from timely.server.access.principals import LOCAL, Principal
+from timely.principals import LOCAL, Principal
 from timely.server.settings import ServerSettings
 from timely.server.tasks.request import TaskRequest
 from timely.server.tasks.task import Task, unknown_task

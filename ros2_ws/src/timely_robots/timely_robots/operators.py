@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from timely.core.errors import InvalidInput, NotAllowed
-from timely.server.access.principals import principal_token_digest, read_principal_file
+from timely.principals import principal_token_digest, read_principal_file
 
 PRINCIPALS_VARIABLE = "TIMELY_PRINCIPALS"
 """Environment variable: the file of principals, where no parameter names one."""
