@@ -257,24 +257,25 @@ def test_an_evicted_load_reserves_no_blocks() -> None:
     assert scheduler._inflight_prefill_reserved_blocks() == 0
 
 
-def failed_load(scene: Scene, name: str) -> None:
-    """The first step of the request ends with the report that its first block could not be loaded."""
+def failed_load(scene: Scene, name: str, block: int = 0) -> None:
+    """The first step of the request ends with the report that this block of it could not be loaded."""
     scene.scheduler.recompute_kv_load_failures = True
     while len(scene.in_flight) < scene.depth:
         scene.schedule()
-    scene.failed_blocks = {scene.scheduler.kv_cache_manager.get_block_ids(name)[0][0]}
+    scene.failed_blocks = {scene.scheduler.kv_cache_manager.get_block_ids(name)[0][block]}
     scene.update()
 
 
 @pytest.mark.parametrize("depth", [1, 2])
-def test_a_failed_load_is_computed_again_in_one_step(depth: int) -> None:
+@pytest.mark.parametrize("block", [0, 5])
+def test_a_failed_load_is_computed_again_in_one_step(depth: int, block: int) -> None:
     scene = Scene(
         connector=StubConnector({"loaded": 20 * BLOCK_TOKENS}, asynchronous=False),
         blocks=200, budget=512, depth=depth,
     )  # fmt: skip
     scene.add("loaded", 21 * BLOCK_TOKENS, 6, scene.plan((3, 0.1), (3, 0.1)))
-    failed_load(scene, "loaded")
-    assert scene.schedule() == {"loaded": 21 * BLOCK_TOKENS}
+    failed_load(scene, "loaded", block)
+    assert scene.schedule() == {"loaded": (21 - block) * BLOCK_TOKENS}
     scene.run()
     assert scene.outputs["loaded"] == [FIRST_TOKEN + 21 * BLOCK_TOKENS + number for number in range(6)]
     scene.check_empty()

@@ -41,12 +41,9 @@ class VllmEncoderInputs:
 
     def inputs(self, job: Job) -> Iterator[EncoderInput]:
         request = self._live[str(job.job_id)].request
-        features = request.mm_features
-        if not features:
-            return
         cached_keys = self._scheduler.encoder_cache_manager.cached
         computed_tokens = request.num_tokens - int(job.table.prefill_left[job.row])
-        for feature in features:
+        for feature in request.mm_features:
             place = feature.mm_position
             begin, end = place.offset - computed_tokens, place.offset + place.length - computed_tokens
             if end > 0:

@@ -32,7 +32,6 @@ class VllmStepRoom:
     ) -> None:
         self._scheduler = scheduler
         self._settings = settings
-        self._live = live
         self._blocks = blocks
         self._steps = steps
         self._encoder = VllmEncoderInputs(scheduler, live)
