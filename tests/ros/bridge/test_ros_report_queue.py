@@ -10,9 +10,11 @@ import pytest
 from bridge_doubles import FakeSegment, FakeServer
 from manual_clock import ManualClock
 from plan_world import GENEROUS, world
+from timely_bridge import report_queue
 from timely_bridge.report_queue import BridgeReportQueue
 from timely_interfaces.msg import SegmentReport
 
+from timely.client.problems import client_error_from_problem
 from timely.client.protocol import ClientBackoff
 from timely.core.errors import Conflict, EngineFailed, InvalidInput
 from timely.core.reports import ExecutionReport
@@ -124,6 +126,31 @@ async def test_a_report_that_is_refused_ends_an_outage(
     queue.close()
     assert not answers
     assert len([message for message in caplog.messages if "repeated" in message]) == 2
+
+
+async def test_a_report_under_a_token_that_was_withdrawn_is_repeated_until_it_is_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The server has not looked at the report: it would wait for this value in vain."""
+    monkeypatch.setattr(report_queue, "FIRST_RETRY_S", 0.0)
+    unknown = client_error_from_problem({"code": "not_authenticated"}, 401)
+    answers: list[Exception | None] = [unknown, unknown, unknown, None]
+    kinds: list[list[str]] = []
+
+    class Stream:
+        async def report(self, *reports: ExecutionReport) -> None:
+            kinds.append([report.kind for report in reports])
+            if (answer := answers.pop(0)) is not None:
+                raise answer
+
+    queue = BridgeReportQueue("t1", ManualClock(), GENEROUS, lambda: True, stream=Stream())  # type: ignore[arg-type]
+    queue.put(ExecutionReport(0, "progress", elapsed_s=1.0, remaining_s=1.0), 0.0)
+    queue.put(ExecutionReport(0, "value", value="a cat"), 0.0)
+    queue.start()
+    async with asyncio.timeout(20):
+        await queue.join()
+    queue.close()
+    assert kinds == [["progress", "value"], ["value"], ["value"], ["value"]]
 
 
 async def test_a_report_that_the_server_refuses_is_dropped() -> None:

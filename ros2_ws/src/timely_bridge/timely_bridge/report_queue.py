@@ -26,6 +26,9 @@ Each request costs this process a millisecond, at the time when segments of othe
 FIRST_RETRY_S, LONGEST_RETRY_S = 0.1, 2.0
 """Waits after a server that is there has not taken a report, seconds."""
 
+UNKNOWN_TOKEN = "not_authenticated"
+"""Code of a refusal that says nothing of the report: a token that was withdrawn by mistake comes back."""
+
 _backoffs: WeakSet[ClientBackoff] = WeakSet()
 """Of the queues whose server is not there."""
 
@@ -124,12 +127,14 @@ class BridgeReportQueue:
                 async with asyncio.timeout(self.deadlines.report_s):
                     await self.stream.report(*reports)
             except Exception as error:  # also of the client's library
-                if isinstance(error, TimelyError) and not isinstance(error, EngineFailed | Overloaded):
+                token_unknown = isinstance(error, TimelyError) and error.code == UNKNOWN_TOKEN
+                later = token_unknown or isinstance(error, EngineFailed | Overloaded)
+                if isinstance(error, TimelyError) and not later:
                     await self._drop_refused(batch, error)
                     return
                 self._note_failure(error)
                 batch = [item for item in batch if item[0].kind != "progress"]
-                if isinstance(error, Overloaded | TimeoutError):
+                if token_unknown or isinstance(error, Overloaded | TimeoutError):
                     await asyncio.sleep(retry_s)
                     retry_s = min(2.0 * retry_s, LONGEST_RETRY_S)
                 else:
