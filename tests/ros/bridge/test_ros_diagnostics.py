@@ -40,8 +40,8 @@ def test_a_server_that_refuses_the_bridge_its_stop_is_an_error() -> None:
     """Health needs no token, so a server that knows the bridge's token no more answered well."""
     health = BridgeServerHealth(cast(AsyncTimelyClient, None), 1.0, 3, round_trip_s=0.01)
     assert bridge_server_status("bridge", health, "").level == DiagnosticStatus.OK
-    refused = bridge_server_status("bridge", health, "", "no principal has this program's token")
     words = "its stop does not reach the robots: no principal has this program's token"
+    refused = bridge_server_status("bridge", health, "", words)
     assert (refused.level, refused.message) == (DiagnosticStatus.ERROR, words)
     health.misses, health.reason = 3, "no answer within 1 s"
     assert bridge_server_status("bridge", health, "", "refused").message == "no answer within 1 s"

@@ -23,7 +23,7 @@ from timely_interfaces.msg import ErrorCode, Task
 from timely_robots.disk_thread import DriverDiskThread
 
 from timely.client import TimelyClient
-from timely.core.errors import Conflict, EngineFailed, InvalidInput
+from timely.core.errors import Conflict, EngineFailed, InvalidInput, NotAllowed
 from timely.core.files import core_write_file
 from timely.engines.scripted import ScriptedEngine
 from timely.server.app import create_app
@@ -296,12 +296,40 @@ async def test_the_servers_stop_is_followed_again_after_any_error(
 
     monkeypatch.setattr(server, "stop_orders", broken)
     async with following(server, fleet) as bridge:
-        await until(lambda: bridge.refusal == "refused")
+        await until(lambda: bridge.refusal == "its stop does not reach the robots: refused")
         server.latched = "stop-1"
         server.orders.put_nowait(Order("stop", "stop-1"))
         await until(lambda: server.states)
         assert len([message for message in caplog.messages if "refused" in message]) == 1
         assert not bridge.refusal
+
+
+@pytest.mark.parametrize(
+    ("error", "refusal"),
+    [
+        (NotAllowed("no such token"), "it refuses the acknowledgement of drone1: no such token"),
+        (EngineFailed("connection lost"), ""),
+    ],
+)
+@pytest.mark.parametrize("end", ["taken", "reset", "conflict"])
+async def test_a_refused_acknowledgement_is_told_while_the_stream_lasts(
+    error: Exception, refusal: str, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stream of a withdrawn token goes on, so nothing else tells of it."""
+    monkeypatch.setattr(server_stop, "FOLLOW_S", 0.0)
+    server, fleet = Server(1000000, error), Fleet()
+    async with following(server, fleet) as bridge:
+        server.latched = "stop-1"
+        server.orders.put_nowait(Order("stop", "stop-1"))
+        await until(lambda: server.failures < 1000000 - 2 * len(fleet.states))
+        assert bridge.refusal == refusal
+        if end == "taken":
+            server.failures = 0
+        elif end == "reset":
+            server.orders.put_nowait(Order("reset", "stop-1"))
+        else:
+            server.latched = ""
+        await until(lambda: not bridge.refusal)
 
 
 @pytest.mark.ros

@@ -22,15 +22,15 @@ def bridge_own_status(node: str, problems: Sequence[str]) -> DiagnosticStatus:
 def bridge_server_status(
     node: str, health: BridgeServerHealth | None, url: str, stop_refusal: str = ""
 ) -> DiagnosticStatus:
-    """Whether the server answers, and lets the bridge follow its stop.
+    """Whether the server answers, lets the bridge follow its stop, and takes the acknowledgements.
 
     Args:
-        stop_refusal: why it does not; empty if it does.
+        stop_refusal: which of the two it refuses, and why; empty if neither.
     """
     if health is None or health.lost:
         level, message = DiagnosticStatus.ERROR, health.reason if health else "not configured"
     elif stop_refusal:
-        level, message = DiagnosticStatus.ERROR, f"its stop does not reach the robots: {stop_refusal}"
+        level, message = DiagnosticStatus.ERROR, stop_refusal
     elif math.isnan(health.round_trip_s) or health.misses:
         level, message = DiagnosticStatus.WARN, health.reason
     else:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from timely.core.errors import Conflict, TimelyError
+from timely.core.errors import Conflict, EngineFailed, TimelyError
 from timely.core.json_log import LOG_FIELDS, log_fields
 from timely_bridge.fleet_stop import BridgeFleetStop
 
@@ -31,7 +31,8 @@ class BridgeServerStop:
         identity: of the bridge, so that no other bridge acknowledges its robots; empty if it has none.
 
     Attributes:
-        refusal: why the server does not let the bridge follow its stop; empty while it does. Read anywhere.
+        refusal: what the server refuses, and why: the stream of its stop, or an acknowledgement; else empty. Read
+            anywhere.
     """
 
     def __init__(
@@ -39,7 +40,11 @@ class BridgeServerStop:
     ) -> None:
         self._client, self._fleet, self._robots = client, fleet, list(robots)
         self._identity = identity
-        self.refusal = ""
+        self._stream_refusal = self._acknowledgement_refusal = ""
+
+    @property
+    def refusal(self) -> str:
+        return self._stream_refusal or self._acknowledgement_refusal
 
     async def run(self) -> None:
         following: asyncio.Task[None] | None = None
@@ -47,7 +52,7 @@ class BridgeServerStop:
             while True:
                 try:
                     async for order in self._client.stop_orders(self._robots, self._identity):
-                        self.refusal = ""
+                        self._stream_refusal = self._acknowledgement_refusal = ""
                         if following is not None:
                             following.cancel()
                             following = None
@@ -65,9 +70,12 @@ class BridgeServerStop:
                             # A driver that does not answer must not delay the next stop.
                             following = asyncio.create_task(self._reset(stop_id), name="server reset")
                 except TimelyError as error:
-                    if str(error) != self.refusal:  # It is tried again every few seconds, perhaps for days.
+                    refusal = f"its stop does not reach the robots: {error}"
+                    if (
+                        refusal != self._stream_refusal
+                    ):  # It is tried again every few seconds, perhaps for days.
                         log.warning("the server does not let the bridge follow its stop: %s", error)
-                    self.refusal = str(error)
+                    self._stream_refusal = refusal
                 except Exception:
                     log.exception("the bridge lost the server's stop, and follows it again")
                 await asyncio.sleep(RETRY_S)
@@ -112,7 +120,8 @@ class BridgeServerStop:
             log.exception("the stop of the fleet is not known to have reached every driver, and is repeated")
             outcomes = self._fleet.outcomes()
         last_outcomes: dict[str, str] = {}
-        unheard_robots: set[str] = set()
+        unheard_robots: dict[str, str] = {}
+        """With what the server refused; empty where it did not answer."""
         while True:
             for robot, outcome in outcomes.items():
                 if last_outcomes.get(robot) == outcome:
@@ -120,13 +129,17 @@ class BridgeServerStop:
                 try:
                     await self._client.acknowledge_stop(stop_id, robot, outcome)
                     last_outcomes[robot] = outcome
-                    unheard_robots.discard(robot)
+                    unheard_robots.pop(robot, None)
                 except Conflict:
+                    self._acknowledgement_refusal = ""
                     return
                 except Exception as error:  # also of the client's library
                     if robot not in unheard_robots:  # It is tried again several times a second.
                         with log_fields({"robot": robot}):
                             log.warning("the server did not take the acknowledgement of %s: %s", robot, error)
-                    unheard_robots.add(robot)
+                    refused = isinstance(error, TimelyError) and not isinstance(error, EngineFailed)
+                    words = f"it refuses the acknowledgement of {robot}: {error}"
+                    unheard_robots[robot] = words if refused else ""
+            self._acknowledgement_refusal = next(filter(None, unheard_robots.values()), "")
             await asyncio.sleep(FOLLOW_S)
             outcomes = self._fleet.outcomes()
