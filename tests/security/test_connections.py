@@ -30,6 +30,7 @@ from uvicorn.server import ServerState
 from timely.client import AsyncTimelyClient, TimelyClient
 from timely.core.errors import InvalidInput, NotAllowed
 from timely.core.json_log import JsonLogFormatter
+from timely.engines.base import EngineStats
 from timely.engines.scripted import ScriptedEngine
 from timely.server.http import connections
 from timely.server.http.body_limit import SMALL_BODY_BYTES, HttpBodyLimit
@@ -38,6 +39,8 @@ from timely.server.http.unread import HttpUnreadTime
 from timely.server.listener import RenewedServerTls, ServerTlsFiles, server_tls
 from timely.server.run import run_server
 from timely.server.settings import ServerSettings
+from timely.server.tasks.engine_client import ANSWER_S
+from timely.server.tasks.engine_heartbeat import PERIOD_S
 from timely.server.tasks.stop_service import ServerStopService
 from timely.server.telemetry.repeat_limit import REPEATS, LogRepeatLimit
 
@@ -332,6 +335,30 @@ def test_readers_do_not_queue_for_an_engine_that_hangs() -> None:
 
         assert served.call(ask) == ["no answer within 0.2 s"] * 8
         assert len(questions) == 1
+
+
+def test_health_and_status_wait_for_no_engine_that_hangs() -> None:
+    """A probe with a limit of 1 s would see a dead server."""
+    with fleet(engine_timeout_s=2 * WAIT_S, engine_hang_s=1000.0) as served:
+        assert served.http.get("/healthz").json()["engine_silent_s"] == 0.0
+        served.call(served.engine.hang)
+        served.run_for(1.0)
+
+        async def ask() -> EngineStats:
+            question = asyncio.create_task(served.service.engine.stats())
+            await served.clock.run_for(ANSWER_S)
+            return await question
+
+        assert served.call(ask).engine == "scripted"
+        health, engine = served.http.get("/healthz"), served.http.get("/v1/status").json()["engine"]
+        assert (health.status_code, health.json()["engine_silent_s"]) == (200, 1.0 + ANSWER_S)
+        assert (engine["problem"], engine["silent_s"]) == ("", 1.0 + ANSWER_S)
+        served.run_for(PERIOD_S + 2 * WAIT_S)
+        health, engine = served.http.get("/healthz"), served.http.get("/v1/status").json()["engine"]
+        words = f"no answer for {1.0 + ANSWER_S + PERIOD_S + 2 * WAIT_S:.1f} s"
+        assert (health.status_code, health.json()["detail"], engine["problem"]) == (503, words, words)
+        for path in ("/livez", "/readyz", "/metrics"):
+            assert served.http.get(path).status_code == 200
 
 
 def test_a_task_has_so_many_readers() -> None:

@@ -13,10 +13,11 @@ from manual_clock import ManualClock
 
 from timely.core.errors import EngineFailed, Overloaded
 from timely.core.job import Job
-from timely.engines.base import EngineEvent, GenerationRequest
+from timely.engines.base import EngineEvent, EngineStats, GenerationRequest
 from timely.engines.scripted import ScriptedEngine
 from timely.engines.scripts import Script, ScriptedSegment
 from timely.principals import LOCAL
+from timely.server.tasks.engine_client import ANSWER_S
 from timely.server.tasks.request import TaskRequest
 from timely.server.tasks.service import TaskService
 
@@ -100,6 +101,35 @@ def test_an_engine_that_hangs_is_killed_and_plans_go_on() -> None:
         served.run_for(60.0)
         assert [texts(reader.rest()) for reader in readers] == [LONG, LONG]
         assert served.http.get("/livez").json()["engine_deaths"] == 1
+
+
+def test_a_question_that_a_dead_engine_left_open_hides_no_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken() -> None:
+        raise EngineFailed("no memory", where="vllm")
+
+    async def unanswered() -> EngineStats:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    with fleet(engine_timeout_s=2 * WAIT_S) as served:
+        assert served.http.get("/healthz").status_code == 200
+        monkeypatch.setattr(served.engine, "stats", unanswered)
+        monkeypatch.setattr(served.engine, "start", broken)
+        served.run_for(1.0)
+
+        async def ask() -> None:
+            question = asyncio.create_task(served.service.engine.stats())
+            await served.clock.run_for(ANSWER_S)
+            await question
+
+        served.call(ask)
+        assert served.http.get("/healthz").status_code == 200
+        crash(served)
+        served.run_for(1.0)
+        assert served.http.get("/healthz").status_code == 503
+        assert served.http.get("/v1/status").json()["engine"]["problem"].endswith("no memory")
+        monkeypatch.undo()
+        served.run_for(40.0)
 
 
 def test_while_no_engine_runs_tasks_wait_and_new_ones_are_refused(

@@ -113,7 +113,8 @@ async def ready(service: Service) -> Response:
 @router.get("/health")
 @router.get("/healthz")
 async def health(service: Service) -> Response:
-    """200 while tasks are taken and the engine answers, else 503. vLLM has it at ``/health``."""
+    """200 while tasks are taken and the engine answers, else 503. vLLM has it at ``/health``. It waits for no engine
+    that hangs: ``engine_silent_s`` is the time since the latest question that the engine answered."""
     if service.stopping:
         return problem_details("shutting_down", "the server is shutting down").response()
     try:
@@ -122,4 +123,7 @@ async def health(service: Service) -> Response:
         problem = problem_details("engine_failed", error.message, error.where)
         return problem.with_status(503).response()
     service.check_takes_tasks()
-    return JSONResponse({"status": "ok", "engine": stats.engine, "uptime_s": round(service.uptime_s, 3)})
+    silent_s, uptime_s = round(service.engine.silent_s, 3), round(service.uptime_s, 3)
+    return JSONResponse(
+        {"status": "ok", "engine": stats.engine, "engine_silent_s": silent_s, "uptime_s": uptime_s}
+    )

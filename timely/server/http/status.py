@@ -48,6 +48,7 @@ async def http_status_snapshot(service: TaskService, principal: Principal) -> di
         "engine": {
             **{name: getattr(stats, name) for name in ENGINE_FIELDS},
             "problem": problem,
+            "silent_s": round(service.engine.silent_s, 3),
             "restart": service.engine.supervisor.restart(),
         },
         "robots": [

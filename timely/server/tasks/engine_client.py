@@ -6,7 +6,7 @@ from collections.abc import Coroutine, Mapping
 from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
-from timely.core.clock import AsyncClock
+from timely.core.clock import AsyncClock, first_done_on_clock
 from timely.core.errors import EngineDied, EngineFailed, Overloaded, TooLarge
 from timely.core.hints import RequestHints
 from timely.core.reports import ExecutionReport
@@ -15,6 +15,7 @@ from timely.disciplines import registry
 from timely.disciplines.requirements import discipline_reads
 from timely.engines.base import Engine, EngineStats, ResponsePrediction
 from timely.server.settings import ServerSettings
+from timely.server.tasks.engine_heartbeat import PERIOD_S
 from timely.server.tasks.engine_supervisor import TaskEngineSupervisor
 
 Answer = TypeVar("Answer")
@@ -25,6 +26,8 @@ SWITCH_S = 60.0
 STATS_FRESH_S = 0.1
 """Age of a snapshot until the engine is asked for another, seconds."""
 
+ANSWER_S = 0.5
+"""So long a snapshot is waited for, seconds: probes of a server's health wait for 1 s."""
 
 MAX_PREDICTIONS = 100
 """Most predictions that are kept."""
@@ -44,7 +47,9 @@ class EngineClient:
         self._clock = clock
         self._stats: EngineStats | None = None
         self._last_stats: EngineStats | None = None
-        self._stats_s = float("-inf")
+        self._stats_s = -math.inf
+        """When the question was sent whose answer is the last snapshot, and the latest one, seconds on the clock."""
+        self._asked_s = -math.inf
         self._predictions: dict[
             tuple[TimeUtility, tuple[str, ...]], tuple[float, ResponsePrediction | None]
         ] = {}
@@ -146,20 +151,45 @@ class EngineClient:
             return prediction.eta_s
         raise Overloaded(problem, where="deadline_s", eta_s=prediction.eta_s)
 
+    @property
+    def silent_s(self) -> float:
+        """Since the latest question that the engine has answered, seconds."""
+        return max(0.0, self._clock.now() - max(self._stats_s, self.supervisor.answered_s))
+
     async def stats(self) -> EngineStats:
-        """A snapshot, at most ``STATS_FRESH_S`` old; concurrent callers share one query."""
-        if self._stats is not None and self._clock.now() - self._stats_s <= STATS_FRESH_S:
+        """A snapshot, at most ``STATS_FRESH_S`` old; concurrent callers share one query.
+
+        Of an engine that has not answered within ``ANSWER_S`` it is the last one, if there is one: a step may take
+        longer.
+
+        Raises:
+            EngineFailed: no engine runs, or it has left the supervisor's questions unanswered, too.
+        """
+        now = self._clock.now()
+        if self._stats is not None and now - self._stats_s <= STATS_FRESH_S:
             return self._stats
         if self._query is None or self._query.done():
+            self._asked_s = now
             self._query = asyncio.create_task(self._ask_stats(), name="engine-stats")
             # Its callers may all have left.
             self._query.add_done_callback(lambda query: query.cancelled() or query.exception())
-        return await asyncio.shield(self._query)
+        query, last_stats, wait_s = self._query, self._last_stats, self._asked_s + ANSWER_S - now
+        if last_stats is None:
+            return await asyncio.shield(query)
+        if wait_s > 0.0:
+            async with first_done_on_clock(asyncio.wait([query]), self._clock.sleep(wait_s)):
+                pass
+        if query.done():
+            return query.result()
+        self._check_running()
+        if self.silent_s >= PERIOD_S + self._settings.engine_timeout_s:
+            raise EngineFailed(f"no answer for {self.silent_s:.1f} s", where="engine")
+        return replace(last_stats, discipline=self.supervisor.discipline or last_stats.discipline)
 
     async def _ask_stats(self) -> EngineStats:
-        now, self._stats = self._clock.now(), None
+        asked_s, self._stats = self._asked_s, None
         stats = await self._within_deadline(self.engine.stats())
-        self._stats, self._last_stats, self._stats_s = stats, stats, now
+        self._stats, self._last_stats, self._stats_s = stats, stats, asked_s
         return stats
 
     async def last_stats(self) -> tuple[EngineStats, str]:
@@ -225,11 +255,15 @@ class EngineClient:
         self, answer: Coroutine[Any, Any, Answer], limit_s: float | None = None
     ) -> Answer:
         limit_s = limit_s or self._settings.engine_timeout_s
-        if not self.supervisor.running:
-            answer.close()
-            raise EngineDied(f"it is being started again: {self.supervisor.problem}", where="engine")
         try:
+            self._check_running()
             async with asyncio.timeout(limit_s):
                 return await answer
         except TimeoutError as error:
             raise EngineFailed(f"no answer within {limit_s:g} s", where="engine") from error
+        finally:
+            answer.close()
+
+    def _check_running(self) -> None:
+        if not self.supervisor.running:
+            raise EngineDied(f"it is being started again: {self.supervisor.problem}", where="engine")

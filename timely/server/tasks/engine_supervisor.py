@@ -53,6 +53,11 @@ class TaskEngineSupervisor:
     def running(self) -> bool:
         return self._running.is_set()
 
+    @property
+    def answered_s(self) -> float:
+        """When the last question was sent that the engine answered, seconds on the clock."""
+        return self._heartbeat.answered_s
+
     def restarting(self) -> Overloaded:
         """The refusal of a request while no engine runs.
 
@@ -156,7 +161,7 @@ class TaskEngineSupervisor:
         self._attempt = 0
         self._next_start_s = self._clock.now()
         self._running.clear()
-        self.on_death(error, self._heartbeat.answered_s)
+        self.on_death(error, self.answered_s)
         death, self._died = self._died, asyncio.Event()
         death.set()
 

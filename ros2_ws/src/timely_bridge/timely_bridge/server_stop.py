@@ -71,9 +71,8 @@ class BridgeServerStop:
                             following = asyncio.create_task(self._reset(stop_id), name="server reset")
                 except TimelyError as error:
                     refusal = f"its stop does not reach the robots: {error}"
-                    if (
-                        refusal != self._stream_refusal
-                    ):  # It is tried again every few seconds, perhaps for days.
+                    # It is tried again every few seconds, perhaps for days.
+                    if refusal != self._stream_refusal:
                         log.warning("the server does not let the bridge follow its stop: %s", error)
                     self._stream_refusal = refusal
                 except Exception:
