@@ -195,7 +195,7 @@ def test_only_an_operator_sets_urgency_and_discipline_and_resets(guarded: Guarde
 def test_the_status_shows_a_task_to_those_who_may_see_it(guarded: Guarded) -> None:
     task_id = submitted(guarded, "drones", agent="drone-2")
     seen = {}
-    for name in ("drones", "arms", "planner", "ops", "watcher"):
+    for name in ("drones", "arms", "planner", "ops", "arm-ops", "watcher"):
         with guarded.as_(name) as http:
             status = http.get("/v1/status").json()
             robots = [robot["task_id"] for robot in status["robots"]]
@@ -203,7 +203,7 @@ def test_the_status_shows_a_task_to_those_who_may_see_it(guarded: Guarded) -> No
             seen[name] = (robots == [task_id], http.get(f"/v1/tasks/{task_id}").status_code)
     assert seen == {
         "drones": (True, 200), "arms": (False, 404), "planner": (False, 404), "ops": (True, 200),
-        "watcher": (True, 200),
+        "arm-ops": (True, 200), "watcher": (True, 200),
     }  # fmt: skip
 
 
