@@ -52,8 +52,7 @@ print("print")
 os.write(2, b"10%\\r100%\\n\\xff\\n\\n")
 subprocess.run(["echo", '{"message": "child"}'])
 warnings.warn("warning")
-with terminal.progress("loading"):
-    terminal.say("serving")
+terminal.say("serving")
 logging.getLogger("vllm").error("died")
 sys.exit("last")
 """
@@ -67,7 +66,7 @@ def test_what_libraries_and_children_print_is_a_line_each() -> None:
     lines = [json.loads(line) for line in result.stderr.splitlines()]
     loggers = {line["message"]: line.get("logger") for line in lines if "UserWarning" not in line["message"]}
     printed = dict.fromkeys(("print", "100%", "\ufffd", "last"), "output")
-    assert loggers == {**printed, "child": None, "loading": "timely", "serving": "timely", "died": "vllm"}
+    assert loggers == {**printed, "child": None, "serving": "timely", "died": "vllm"}
     (warning,) = (line for line in lines if "UserWarning: warning" in line["message"])
     assert (warning["logger"], warning["level"]) == ("py.warnings", "WARNING")
     assert (result.returncode, result.stdout) == (1, "")

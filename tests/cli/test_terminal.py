@@ -16,7 +16,8 @@ import pytest
 
 from lrtrace.compose.composition import compose_workload
 from lrtrace.trace import write_trace
-from timely.cli.terminal import KEPT_LOGS
+from timely.cli import replay
+from timely.cli.terminal import KEPT_LOGS, CliTerminal
 from timely.client import TimelyClient
 from timely.plans.prompt import build_prompt
 from timely.plans.skill_library import find_skill_set
@@ -36,8 +37,6 @@ try:
         warnings.warn("warning")
         subprocess.run(["echo", "child"])
         logging.getLogger("timely.server").warning("robots\\nmove")
-        with terminal.progress("loading"):
-            pass
         terminal.say("serving")
         raise EngineFailed("died", where="vllm")
 except EngineFailed as error:
@@ -66,7 +65,6 @@ def test_only_own_lines_reach_the_terminal(tmp_path: Path) -> None:
     assert err.splitlines() == [
         f"timely: vLLM's messages go to {log}",
         "timely: robots move",
-        "timely: loading",
         "timely: serving",
         f"vllm: died; see {log}",
     ]
@@ -83,6 +81,20 @@ def test_verbose_redirects_nothing(tmp_path: Path) -> None:
     assert "library" in err
     assert "vllm: died\n" in err
     assert not (tmp_path / "logs").exists()
+
+
+def test_the_line_of_a_replay_takes_no_output_of_libraries(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On a terminal rich would show vLLM's messages, which are for the log file."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setattr(replay, "SHOW_AFTER_S", 0.0)
+    streams = sys.stdout, sys.stderr
+    with replay._cli_replay_progress(CliTerminal(sys.stderr), "day on vllm") as progress:
+        assert progress is not None
+        progress(1.0, 2, 1)
+        assert (sys.stdout, sys.stderr) == streams
+    assert "tasks done" in capsys.readouterr().err
 
 
 @pytest.mark.process
@@ -174,8 +186,12 @@ def test_ctrl_c_at_the_start_ends_a_command_in_one_line(
 @pytest.mark.engine
 @pytest.mark.skipif(find_spec("vllm") is None, reason="needs vLLM")
 @pytest.mark.timeout(START_S + STOP_S)
-def test_serve_prints_one_line_a_fact_and_ctrl_c_ends_it_in_one(tmp_path: Path) -> None:
+def test_serve_prints_one_line_a_fact_and_ctrl_c_ends_it_in_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With the planner beside the weights (``--enable-lora``): it plans for its skill sets, all else stays base."""
+    # A terminal, for rich: its progress took vLLM's messages for ever.
+    monkeypatch.setenv("FORCE_COLOR", "1")
     output = tmp_path / "output.txt"
     process = start_command(output, "serve", "--port", "0", "--enable-lora", "--max-loras", "1")
     planned, answered = list[str](), list[str]()
@@ -192,12 +208,13 @@ def test_serve_prints_one_line_a_fact_and_ctrl_c_ends_it_in_one(tmp_path: Path) 
             planned.append(next(iter(stream)).text)
 
     code = interrupt(process, output, "serving on", plan_and_chat)
-    loading, serving, stopped = output.read_text().splitlines()
+    log, loading, serving, stopped = output.read_text().splitlines()
     assert code == 130
-    assert loading.startswith("timely: loading the model into vLLM; its messages go to ")
+    assert log.startswith("timely: vLLM's messages go to ")
+    assert loading == "timely: loading the model into vLLM"
     assert serving.startswith("timely: serving on http://127.0.0.1:")
     assert stopped == "timely: stopped"
-    check_log(Path(loading.rpartition(" ")[2]))
+    check_log(Path(log.rpartition(" ")[2]))
     assert planned == ["mf(200);"]
     assert not answered[0].startswith("mf(200);")
 

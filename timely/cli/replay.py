@@ -114,9 +114,10 @@ def _cli_replay_progress(terminal: CliTerminal, title: str) -> Iterator[Progress
     if not console.is_terminal:
         yield None
         return
-    from rich.status import Status
+    from rich.live import Live
 
-    status = Status(title, console=console)
+    # Else it would show what libraries print, which has a log file.
+    line = Live(console=console, transient=True, redirect_stdout=False, redirect_stderr=False)
     begin_s = time.monotonic()
     has_begun = False
 
@@ -126,9 +127,9 @@ def _cli_replay_progress(terminal: CliTerminal, title: str) -> Iterator[Progress
         if wall_s < SHOW_AFTER_S:
             return
         if not has_begun:
-            status.start()
+            line.start()
             has_begun = True
-        status.update(
+        line.update(
             f"{title}: {now:,.1f} s of trace, {finished_tasks:,} of {arrived_tasks:,} tasks done,"
             f" {now / wall_s:,.0f} times real time"
         )
@@ -137,7 +138,7 @@ def _cli_replay_progress(terminal: CliTerminal, title: str) -> Iterator[Progress
         yield progress
     finally:
         if has_begun:
-            status.stop()
+            line.stop()
 
 
 def _print_cli_replay_result(result: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ import os
 import re
 import signal
 from collections.abc import Mapping
-from contextlib import ExitStack, nullcontext
+from contextlib import nullcontext
 from difflib import get_close_matches
 from functools import partial
 from importlib.util import find_spec
@@ -267,16 +267,12 @@ def command(
         insecure=insecure,
         tls=server_tls(ssl_certfile, ssl_keyfile, ssl_ca_certs),
     )
-    quiet = quiet_cli_terminal("serve", verbose=verbose or engine != "vllm", names_log=False)
-    with nullcontext(json_terminal) if json_terminal else quiet as terminal, ExitStack() as loading:
+    quiet = quiet_cli_terminal("serve", verbose=verbose or engine != "vllm")
+    with nullcontext(json_terminal) if json_terminal else quiet as terminal:
         if engine == "vllm":
-            title = "loading the model into vLLM"
-            loading.enter_context(
-                terminal.progress(f"{title}; its messages go to {terminal.log}" if terminal.log else title)
-            )
+            terminal.say("loading the model into vLLM")
 
         def ready(url: str) -> None:
-            loading.close()
             terminal.say(f"serving on {url} (live page there; robots ask at {url}/v1/tasks)")
 
         try:
@@ -284,7 +280,6 @@ def command(
         except InvalidInput as error:
             own = [name for parameter in context.command.params for name in parameter.opts]
             raise InvalidInput(_vllm_error_with_cli_options(error.message, own), where=error.where) from error
-        loading.close()
         terminal.say("stopped")
     return INTERRUPTED if number == signal.SIGINT else 0
 

@@ -35,12 +35,10 @@ class CliTerminal:
 
     Args:
         stream: the terminal, or where standard error went.
-        log: the file with all other output; None if that goes to the terminal too.
     """
 
-    def __init__(self, stream: TextIO, log: Path | None = None) -> None:
+    def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self.log = log
 
     def say(self, line: str) -> None:
         print(f"timely: {line}", file=self._stream, flush=True)
@@ -51,21 +49,6 @@ class CliTerminal:
         from rich.console import Console
 
         return Console(file=self._stream)
-
-    @contextlib.contextmanager
-    def progress(self, title: str) -> Iterator[None]:
-        """Show the title and the seconds since the beginning; only the title where there is no terminal."""
-        console = self.console
-        if not console.is_terminal:
-            self.say(title)
-            yield
-            return
-        from rich.progress import Progress, SpinnerColumn, TimeElapsedColumn
-
-        columns = SpinnerColumn(), "timely: {task.description}", TimeElapsedColumn()
-        with Progress(*columns, console=console, transient=True) as progress:
-            progress.add_task(title, total=None)
-            yield
 
 
 class JsonCliTerminal(CliTerminal):
@@ -79,11 +62,6 @@ class JsonCliTerminal(CliTerminal):
     def say(self, line: str) -> None:
         self._output.write("timely", "INFO", line)
 
-    @contextlib.contextmanager
-    def progress(self, title: str) -> Iterator[None]:
-        self.say(title)
-        yield
-
 
 class _CliOneLineFormatter(logging.Formatter):
     """A record as one line; its traceback is in the log file."""
@@ -93,9 +71,7 @@ class _CliOneLineFormatter(logging.Formatter):
 
 
 @contextlib.contextmanager
-def quiet_cli_terminal(
-    command: str, *, verbose: bool = False, names_log: bool = True
-) -> Iterator[CliTerminal]:
+def quiet_cli_terminal(command: str, *, verbose: bool = False) -> Iterator[CliTerminal]:
     """Send everything that this process and its children print to a log file, except through the ``CliTerminal``.
 
     Warnings of the package ``timely`` are shown too, each as one line.
@@ -103,7 +79,6 @@ def quiet_cli_terminal(
 
     Args:
         verbose: redirect nothing.
-        names_log: say at once where all other messages go.
 
     Raises:
         EngineFailed: as raised within; the message then names the log file.
@@ -119,9 +94,8 @@ def quiet_cli_terminal(
         for handler in handlers:
             own.addHandler(handler)
         try:
-            terminal = CliTerminal(stream, path)
-            if names_log:
-                terminal.say(f"vLLM's messages go to {path}")
+            terminal = CliTerminal(stream)
+            terminal.say(f"vLLM's messages go to {path}")
             yield terminal
         except EngineFailed as error:
             raise EngineFailed(f"{error.message}; see {path}", where=error.where) from error
