@@ -19,8 +19,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pydantic import BaseModel, Field, model_validator
 
-from timely.core.errors import EngineFailed
+from timely.core.errors import EngineFailed, InvalidInput
 from timely.engines.vllm import engine as engine_module
 from timely.engines.vllm.arguments import SOCKETS_VARIABLE, VllmOptions
 from timely.engines.vllm.engine import VllmEngine
@@ -238,6 +239,30 @@ async def test_a_model_that_is_not_there_is_an_error_of_one_line() -> None:
 
     with pytest.raises(EngineFailed, match="vLLM did not start: no snapshot of it"):
         await launch_vllm(None, look_for_the_model)
+
+
+@pytest.mark.parametrize(
+    ("value", "where", "message"),
+    [
+        (7.0, "--gpu-memory-utilization", "Input should be less than or equal to 1"),
+        (0.5, "vllm arguments", "there are 4096 positions"),
+    ],
+)
+async def test_a_value_that_vllms_configuration_refuses_is_bad_input(
+    value: float, where: str, message: str
+) -> None:
+    """The line said "1 validation error for CacheConfig", and that the engine had failed."""
+
+    class CacheConfig(BaseModel):
+        gpu_memory_utilization: float = Field(le=1)
+
+        @model_validator(mode="after")
+        def refuse(self) -> CacheConfig:
+            raise ValueError("there are 4096 positions\nin all")
+
+    with pytest.raises(InvalidInput) as raised:
+        await launch_vllm(None, lambda: CacheConfig(gpu_memory_utilization=value))
+    assert (raised.value.where, raised.value.message) == (where, message)
 
 
 LEFT_ALONE = """

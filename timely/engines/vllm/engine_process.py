@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator
 from multiprocessing import resource_tracker
 from typing import Any
 
-from timely.core.errors import EngineDied, EngineFailed
+from pydantic import ValidationError
+
+from timely.core.errors import EngineDied, EngineFailed, InvalidInput
 from timely.engines.vllm.engine_events import vllm_error_line
 
 WATCH_POLL_S = 0.2
@@ -27,7 +29,7 @@ async def launch_vllm(async_llm: Any, new_engine_args: Callable[[], Any]) -> Any
         new_engine_args: makes vLLM's arguments, for which it may look for the model.
 
     Raises:
-        EngineFailed: vLLM did not start.
+        InvalidInput: vLLM's configuration refuses a value. EngineFailed: vLLM did not start.
     """
 
     def launch() -> Any:
@@ -57,8 +59,18 @@ async def launch_vllm(async_llm: Any, new_engine_args: Callable[[], Any]) -> Any
         if launch_future.exception() is None:
             launch_future.result().shutdown()
         raise
+    except ValidationError as error:
+        raise _vllm_configuration_error(error) from error
     except (ValueError, RuntimeError, OSError) as error:
         raise EngineFailed(f"vLLM did not start: {vllm_error_line(error)}", where="vllm") from error
+
+
+def _vllm_configuration_error(error: ValidationError) -> InvalidInput:
+    """The first value that is refused, by the option of its field; vLLM's own checks name it in their text."""
+    first = error.errors(include_url=False)[0]
+    field = str(first["loc"][0]).replace("_", "-") if first["loc"] else ""
+    message = vllm_error_line(ValueError(first["msg"].removeprefix("Value error, ")))
+    return InvalidInput(message, where=f"--{field}" if field else "vllm arguments")
 
 
 async def vllm_death(llm: Any) -> EngineDied:
