@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
 
@@ -13,6 +14,7 @@ from manual_clock import ManualClock
 
 from timely.core.errors import EngineFailed, Overloaded
 from timely.core.job import Job
+from timely.core.json_log import JsonLogFormatter
 from timely.engines.base import EngineEvent, EngineStats, GenerationRequest
 from timely.engines.scripted import ScriptedEngine
 from timely.engines.scripts import Script, ScriptedSegment
@@ -286,9 +288,13 @@ def test_an_engine_whose_stop_fails_is_started_again_all_the_same(
         assert texts(reader.rest()) == LONG
 
 
+@pytest.mark.parametrize("is_stop", [False, True])
 def test_a_task_ends_whatever_the_engine_raises_at_its_cancellation(
-    served: Fleet, monkeypatch: pytest.MonkeyPatch
+    served: Fleet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_stop: bool
 ) -> None:
+    """The line about it has the task's id also where a stop of the fleet ends the task."""
+    caplog.handler.setFormatter(JsonLogFormatter())
+
     async def broken(task_id: str) -> bool:
         raise RuntimeError("its socket is closed")
 
@@ -296,8 +302,13 @@ def test_a_task_ends_whatever_the_engine_raises_at_its_cancellation(
     with tasks(served, "long") as (reader,):
         served.run_for(0.8)
         (task,) = served.service.tasks.open_tasks()
-        assert served.http.delete(f"/v1/tasks/{task.task_id}").json()["outcome"] == "cancelled"
+        if is_stop:
+            served.http.post("/v1/stop", json={"deadline_s": 0.0})
+        else:
+            assert served.http.delete(f"/v1/tasks/{task.task_id}").json()["outcome"] == "cancelled"
         assert reader.rest()[-1][2]["outcome"] == "cancelled"
+    (line,) = (json.loads(text) for text in caplog.text.splitlines() if "its socket is closed" in text)
+    assert line["task_id"] == task.task_id
 
 
 async def test_no_segment_leaves_once_its_task_is_to_end() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 from timely.core.clock import AsyncClock, clock_timeout, wait_on_clock
 from timely.core.errors import Conflict, EngineFailed, InvalidInput, NotAllowed, Overloaded, TimelyError
 from timely.core.job import Segment
-from timely.core.json_log import LOG_FIELDS
+from timely.core.json_log import LOG_FIELDS, log_fields
 from timely.core.reports import ExecutionReport
 from timely.engines.base import GenerationDone, GenerationRequest, SegmentReady
 from timely.server.settings import ServerSettings
@@ -170,7 +170,8 @@ class TaskLifecycle:
             cancelled = await self._engine.cancel(task.task_id)
         except Exception as error:
             # Whatever the engine raises: the task must end.
-            log.warning("task %s: %r", task.task_id, error)
+            with log_fields(task.log_fields):
+                log.warning("task %s: %r", task.task_id, error)
             cancelled = False
         if cancelled:
             async with clock_timeout(self._settings.engine_timeout_s):
