@@ -119,6 +119,7 @@ class RenewedServerTls:
         self._files, self._epoch_s = files, epoch_s
         self._stamps = self._read_stamps()
         self._load()
+        self._warn_of_expiry()
 
     def refresh(self) -> None:
         """Look at the files and at the time; to be called about once a second."""
@@ -146,7 +147,6 @@ class RenewedServerTls:
         self.context, self.expires_s = context, expires_s
         life_s = expires_s - begins_s
         self._warnings_s = [min(left_s, share * life_s) for left_s, share in EXPIRY_WARNINGS]
-        self._warn_of_expiry()
 
     def _warn_of_expiry(self) -> None:
         left_s = self.expires_s - self._epoch_s()

@@ -180,11 +180,13 @@ def _with_own_computing(init: Callable[[Any], None]) -> Callable[[Any], None]:
         init(self)
         config = self.vllm_config
         if config.scheduler_config.scheduler_cls == SCHEDULER:
-            from timely.engines.vllm.fused_kernels import use_fused_cpu_kernels
             from timely.engines.vllm.seeded_draws import draw_by_position
+            from timely.engines.vllm.settings import SchedulerSettings
 
             draw_by_position(getattr(self.worker, "model_runner", None))
-            if ((config.additional_config or {}).get("timely") or {}).get("fused_kernels"):
+            if SchedulerSettings.from_vllm(config).fused_kernels:
+                from timely.engines.vllm.fused_kernels import use_fused_cpu_kernels
+
                 use_fused_cpu_kernels(config)
 
     return init_device

@@ -184,7 +184,7 @@ class EngineClient:
         self._check_running()
         if self.silent_s >= PERIOD_S + self._settings.engine_timeout_s:
             raise EngineFailed(f"no answer for {self.silent_s:.1f} s", where="engine")
-        return replace(last_stats, discipline=self.supervisor.discipline or last_stats.discipline)
+        return self._with_discipline(last_stats)
 
     async def _ask_stats(self) -> EngineStats:
         asked_s, self._stats = self._asked_s, None
@@ -203,9 +203,12 @@ class EngineClient:
         except EngineFailed as error:
             if self._last_stats is None:
                 raise
-            discipline = self.supervisor.discipline or self._last_stats.discipline
             idle = replace(self._last_stats, waiting=0, running=0, parked=0, blocked=0, kv_usage=0.0, jobs=())
-            return replace(idle, discipline=discipline), error.message
+            return self._with_discipline(idle), error.message
+
+    def _with_discipline(self, stats: EngineStats) -> EngineStats:
+        """An older snapshot with the discipline of now."""
+        return replace(stats, discipline=self.supervisor.discipline or stats.discipline)
 
     async def disciplines(self) -> list[dict[str, Any]]:
         """The disciplines of the engine: the fields of ``DisciplineInfo``."""

@@ -2,9 +2,8 @@
 
 import asyncio
 import math
-import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -343,20 +342,19 @@ class TaskService:
             Conflict: the id is in use, or the fleet is stopped. Overloaded: too many generations, or shutting down.
             RateLimited, TooLarge: the principal is over its limits.
         """
-        with self.recorder.audit_outcome(principal, "chat", name):
-            check_task_submitter(principal, agent)
-            self._check_open()
-            try:
-                self._count_request(principal, generations)
-                self._check_kv(principal, kv_tokens)
-            except RateLimited as error:
-                self.recorder.record_limit(error)
-                raise
-            name = self.tasks.hold(name, HeldPlace(principal.name, generations, kv_tokens), principal)
-        try:
+        place = HeldPlace(principal.name, generations, kv_tokens)
+        with ExitStack() as places:
+            with self.recorder.audit_outcome(principal, "chat", name):
+                check_task_submitter(principal, agent)
+                self._check_open()
+                try:
+                    self._count_request(principal, generations)
+                    self._check_kv(principal, kv_tokens)
+                except RateLimited as error:
+                    self.recorder.record_limit(error)
+                    raise
+                name = places.enter_context(self.tasks.reserve(name, place, principal))
             yield name
-        finally:
-            self.tasks.free(name)
 
     async def replan(
         self, task_id: str, change: ReplanRequest, principal: Principal, token: str | None
@@ -377,8 +375,7 @@ class TaskService:
             raise Conflict(
                 f"it was re-planned as {old.replanned_as!r}: re-plan that one", where="path.task_id"
             )
-        self.tasks.check_id(change.id, principal)
-        old.replanned_as = new_id = change.id or secrets.token_hex(16)
+        old.replanned_as = new_id = self.tasks.free_id(change.id, principal)
         try:
             await self.lifecycle.discard(old, TaskEnding("cancelled", "", f"re-planned as {new_id}"))
             request = replan_task_request(old, change, new_id)

@@ -89,6 +89,11 @@ class TaskTable:
         if any(principal.sees(owner, agent) for owner, agent in uses):
             raise Conflict(f"task id {requested_id!r} is in use", where="id")
 
+    def free_id(self, requested_id: str | None, principal: Principal = LOCAL) -> str:
+        """The requested id, or a new one; raises Conflict as ``check_id``."""
+        self.check_id(requested_id, principal)
+        return requested_id or secrets.token_hex(16)
+
     @contextmanager
     def reserve(
         self,
@@ -98,22 +103,7 @@ class TaskTable:
         *,
         urgent: bool = False,
     ) -> Iterator[str]:
-        """Keep an id and a place for a task that is being prepared; arguments and errors as of ``hold``."""
-        name = self.hold(requested_id, place, principal, urgent=urgent)
-        try:
-            yield name
-        finally:
-            self.free(name)
-
-    def hold(
-        self,
-        requested_id: str | None,
-        place: HeldPlace,
-        principal: Principal = LOCAL,
-        *,
-        urgent: bool = False,
-    ) -> str:
-        """Keep an id and a place until ``free``; returns the id, which differs if another principal has that one.
+        """Keep an id and a place; yields the id, which differs if another principal has the requested one.
 
         Args:
             urgent: it may take the room that is reserved for urgent tasks.
@@ -121,16 +111,15 @@ class TaskTable:
         Raises:
             Conflict: the id is in use. Overloaded: too many generations.
         """
-        self.check_id(requested_id, principal)
-        name = requested_id or secrets.token_hex(16)
+        name = self.free_id(requested_id, principal)
         while name in self._tasks or name in self._places:
             name = f"{requested_id}:{secrets.token_hex(4)}"
         self._check_room(place.generations, urgent=urgent)
         self._places[name] = place
-        return name
-
-    def free(self, name: str) -> None:
-        self._places.pop(name).over.set()
+        try:
+            yield name
+        finally:
+            self._places.pop(name).over.set()
 
     def _check_room(self, generations: int, *, urgent: bool) -> None:
         live, most = self._live(), self._settings.max_live_tasks
