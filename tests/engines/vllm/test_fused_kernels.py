@@ -12,7 +12,6 @@ from optional_packages import require_package
 
 from tests.engines.vllm.conftest import LocalEngine, make_engine, shut_down
 from timely.engines.vllm.arguments import VllmOptions, parse_vllm_arguments
-from timely.engines.vllm.fused_kernels import PROVIDER, use_fused_cpu_kernels
 
 require_package("vllm")
 
@@ -20,6 +19,13 @@ pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 
 EAGER = SimpleNamespace(model_config=SimpleNamespace(enforce_eager=True))
 COMPILED = SimpleNamespace(model_config=SimpleNamespace(enforce_eager=False))
+
+
+def kernels() -> Any:
+    """The module, which imports vLLM."""
+    from timely.engines.vllm import fused_kernels
+
+    return fused_kernels
 
 
 def norms() -> tuple[Any, Any]:
@@ -31,7 +37,7 @@ def norms() -> tuple[Any, Any]:
 def in_use() -> list[bool]:
     from vllm.model_executor.layers.activation import SiluAndMul
 
-    layers = [op._priority_impls[0].provider == PROVIDER for op in norms()]
+    layers = [op._priority_impls[0].provider == kernels().PROVIDER for op in norms()]
     return [*layers, SiluAndMul.forward_cpu.__module__.startswith("timely")]
 
 
@@ -56,7 +62,7 @@ def test_the_kernels_compute_what_the_operations_do(dtype: str, width: int) -> N
 
     for op in norms():
         op.set_default(["native"])
-    use_fused_cpu_kernels(EAGER)
+    kernels().use_fused_cpu_kernels(EAGER)
     rms_norm, add_and_norm = norms()
     generator = torch.Generator().manual_seed(0)
 
@@ -85,10 +91,10 @@ def test_compiled_engines_and_accelerators_keep_theirs(monkeypatch: pytest.Monke
 
     for op in norms():
         op.set_default(["native"])
-    use_fused_cpu_kernels(COMPILED)
+    kernels().use_fused_cpu_kernels(COMPILED)
     assert in_use() == [False] * 3
     monkeypatch.setattr(current_platform, "is_cpu", lambda: False)
-    use_fused_cpu_kernels(EAGER)
+    kernels().use_fused_cpu_kernels(EAGER)
     assert in_use() == [False] * 3
 
 

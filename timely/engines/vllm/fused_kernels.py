@@ -7,6 +7,12 @@ Measured: docs/experiments/2026-11-28-fused-kernels.md.
 
 from typing import Any
 
+import torch
+from torch import Tensor
+from vllm import _custom_ops, ir
+from vllm.model_executor.layers.activation import SiluAndMul
+from vllm.platforms import current_platform
+
 PROVIDER = "timely"
 """Name of these implementations among vLLM's."""
 
@@ -22,26 +28,22 @@ def use_fused_cpu_kernels(vllm_config: Any) -> None:
     Args:
         vllm_config: of an engine whose options ask for them (``SchedulerSettings.fused_kernels``).
     """
-    from vllm import ir
-    from vllm.model_executor.layers.activation import SiluAndMul
-    from vllm.platforms import current_platform
-
     if not (current_platform.is_cpu() and vllm_config.model_config.enforce_eager):
         return
-    if PROVIDER not in ir.ops.rms_norm.impls:
-        _register_fused_norms()
-    for op in (ir.ops.rms_norm, ir.ops.fused_add_rms_norm):
+    norm, add_and_norm = ir.ops.rms_norm, ir.ops.fused_add_rms_norm
+    if PROVIDER not in norm.impls:
+        norm.register_impl(PROVIDER, supports_args=_can_norm)(_rms_norm)
+        add_and_norm.register_impl(PROVIDER, supports_args=_can_add_and_norm, inplace=True)(_add_and_norm)
+    for op in (norm, add_and_norm):
         op.set_default([PROVIDER, "native"])
     SiluAndMul.forward_cpu = _silu_and_mul
 
 
-def _has_whole_vectors(x: Any, width: int) -> bool:
-    return bool(x.is_contiguous()) and width % WIDTH_STEP == 0
+def _has_whole_vectors(x: Tensor, width: int) -> bool:
+    return x.is_contiguous() and width % WIDTH_STEP == 0
 
 
-def _silu_and_mul(self: Any, x: Any) -> Any:
-    import torch
-
+def _silu_and_mul(self: Any, x: Tensor) -> Any:
     width = x.shape[-1] // 2
     if not _has_whole_vectors(x, width):
         return self.forward_native(x)
@@ -50,35 +52,25 @@ def _silu_and_mul(self: Any, x: Any) -> Any:
     return result
 
 
-def _register_fused_norms() -> None:
-    # vLLM reads the types of what it registers, so they are not in the module: it imports no torch.
-    import torch
-    from torch import Tensor
-    from vllm import _custom_ops, ir
+def _can_norm(x: Tensor, weight: Tensor | None, epsilon: float, variance_size: int | None = None) -> bool:
+    is_plain = variance_size is None and weight is not None and weight.dtype == x.dtype
+    return is_plain and _has_whole_vectors(x, x.shape[-1])
 
-    def can_norm(x: Tensor, weight: Tensor | None, epsilon: float, variance_size: int | None = None) -> bool:
-        is_plain = variance_size is None and weight is not None and weight.dtype == x.dtype
-        return is_plain and _has_whole_vectors(x, x.shape[-1])
 
-    def can_add_and_norm(
-        x: Tensor, x_residual: Tensor, weight: Tensor | None, epsilon: float, variance_size: int | None = None
-    ) -> bool:
-        return can_norm(x, weight, epsilon, variance_size) and x_residual.is_contiguous()
+def _rms_norm(x: Tensor, weight: Tensor | None, epsilon: float, variance_size: int | None = None) -> Tensor:
+    result = torch.empty_like(x)
+    _custom_ops.rms_norm(result, x, weight, epsilon)
+    return result
 
-    def rms_norm(
-        x: Tensor, weight: Tensor | None, epsilon: float, variance_size: int | None = None
-    ) -> Tensor:
-        result = torch.empty_like(x)
-        _custom_ops.rms_norm(result, x, weight, epsilon)
-        return result
 
-    def fused_add_rms_norm(
-        x: Tensor, x_residual: Tensor, weight: Tensor | None, epsilon: float, variance_size: int | None = None
-    ) -> tuple[Tensor, Tensor]:
-        _custom_ops.fused_add_rms_norm(x, x_residual, weight, epsilon)
-        return x, x_residual
+def _can_add_and_norm(
+    x: Tensor, x_residual: Tensor, weight: Tensor | None, epsilon: float, variance_size: int | None = None
+) -> bool:
+    return _can_norm(x, weight, epsilon, variance_size) and x_residual.is_contiguous()
 
-    ir.ops.rms_norm.register_impl(PROVIDER, supports_args=can_norm)(rms_norm)
-    ir.ops.fused_add_rms_norm.register_impl(PROVIDER, supports_args=can_add_and_norm, inplace=True)(
-        fused_add_rms_norm
-    )
+
+def _add_and_norm(
+    x: Tensor, x_residual: Tensor, weight: Tensor | None, epsilon: float, variance_size: int | None = None
+) -> tuple[Tensor, Tensor]:
+    _custom_ops.fused_add_rms_norm(x, x_residual, weight, epsilon)
+    return x, x_residual
