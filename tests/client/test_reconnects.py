@@ -185,8 +185,9 @@ async def test_reports_give_up_after_the_time_for_reconnecting_and_progress_at_o
         httpx.Response(500),
         httpx.Response(502, text="<h1>Bad Gateway</h1>"),
         httpx.Response(200, text="<h1>Soon back</h1>"),
+        httpx.Response(401, json={"code": "not_authenticated", "detail": "no principal has the token"}),
     ],
-    ids=["503", "500", "proxy", "page"],
+    ids=["503", "500", "proxy", "page", "withdrawn token"],
 )
 @pytest.mark.parametrize("request_kind", ["report", "stream"])
 async def test_a_busy_server_is_asked_no_more_than_twice_a_second(
@@ -209,6 +210,28 @@ async def test_a_busy_server_is_asked_no_more_than_twice_a_second(
         with pytest.raises(EngineFailed, match="connection lost for 20 s"):
             await (plan.report_done(0) if request_kind == "report" else anext(plan))
     assert 20 <= requests[0] <= 2.0 * clock.now() + 2
+
+
+async def test_a_stream_that_is_lost_while_its_token_is_withdrawn_goes_on_once_the_token_is_back() -> None:
+    clock, outages = LeapingClock(), set[str]()
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/v1/tasks":
+            return httpx.Response(200, content=stream())
+        outages.add(plan.outage)
+        if clock.now() < 15.0:
+            return httpx.Response(401, json={"code": "not_authenticated", "detail": "no such token"})
+        return httpx.Response(200, content=stream(SEGMENT))
+
+    async with AsyncTimelyClient(
+        reconnect_s=20.0, transport=httpx.MockTransport(answer), clock=clock, sleep=clock.sleep
+    ) as timely:
+        plan = await timely.submit("short", skill_set="tiny-drone")
+        assert (await anext(plan)).text == "mu(50);"
+        assert 15.0 <= clock.now() < 16.0
+        assert plan.outage == ""
+    nothing, reason = sorted(outages)
+    assert (nothing, reason.startswith("no principal has this program's token")) == ("", True)
 
 
 @pytest.mark.parametrize(("timeout_s", "longest_s"), [(10.0, 21.0), (3.0, 24.0)])

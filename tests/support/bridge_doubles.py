@@ -18,6 +18,7 @@ from timely_bridge.interfaces import Admit, BridgeSegment, SegmentExecution
 from timely_interfaces.msg import ErrorCode
 
 from timely.client import Segment
+from timely.client.problems import UNKNOWN_TOKEN, client_error_from_problem
 from timely.core.errors import Conflict, EngineFailed, NotAllowed, TimelyError, UnknownName
 from timely.core.reports import ExecutionReport
 
@@ -75,6 +76,8 @@ class FakeServer:
         """Nothing answers."""
         self.hangs = False
         """Connections are made and nothing ever comes."""
+        self.knows_token = True
+        """Of the bridge; a server that does not know it looks at no request."""
 
     def __call__(self, url: str) -> FakeServer:
         """So that a server can be its own client factory."""
@@ -145,6 +148,8 @@ class FakeServer:
     def _reach(self) -> None:
         if self.down:
             raise EngineFailed("cannot connect", where=getattr(self, "url", ""))
+        if not self.knows_token:
+            raise client_error_from_problem({"code": UNKNOWN_TOKEN}, 401)
 
 
 class FakeStream:
@@ -161,6 +166,7 @@ class FakeStream:
         self._over = False
         self.ended = "complete"
         """The outcome of its result."""
+        self.outage = ""
         self.cause = ""
         """Why the server ended it without a request for it."""
 

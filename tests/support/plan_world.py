@@ -6,9 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, cast
+from unittest.mock import patch
 
 from bridge_doubles import FakeDriver, FakeSegment, FakeServer
 from manual_clock import ManualClock
+from timely_bridge import plan_cancellation
 from timely_bridge.goals import TaskGoal
 from timely_bridge.outcome import Deadlines, TaskEnd
 from timely_bridge.plan_run import BridgePlanRun, RunContext
@@ -100,10 +102,16 @@ class World:
 async def world(server: FakeServer | None = None, **options: Any) -> AsyncIterator[World]:
     made = World(server or FakeServer({"go": PLAN}), **options)
     made.server("http://server")
-    try:
-        yield made
-    finally:
-        await made.driver.close()
-        if left := asyncio.all_tasks() - {asyncio.current_task()}:
-            _, left = await asyncio.wait(left, timeout=5.0)
-        assert not left, f"left behind: {left}"
+    with patch.object(plan_cancellation, "RETRY_S", 0.0):
+        try:
+            yield made
+        finally:
+            made.server.down, made.server.knows_token = False, True  # a cancellation is repeated until then
+            await made.driver.close()
+            await _see_world_end()
+
+
+async def _see_world_end() -> None:
+    if left := asyncio.all_tasks() - {asyncio.current_task()}:
+        _, left = await asyncio.wait(left, timeout=5.0)
+    assert not left, f"left behind: {left}"

@@ -11,6 +11,7 @@ import httpx
 from timely.client.async_connection import AsyncClientConnection, AsyncClientEventResponse
 from timely.client.endpoints import AsyncAnswer, ClientPlanStream
 from timely.client.events import Segment, ServerEvent
+from timely.client.problems import was_client_request_read
 from timely.client.protocol import LONGEST_RECONNECT_S, Headers, Json, client_v1_url_path
 from timely.core.errors import Conflict, EngineFailed, Overloaded, TimelyError
 
@@ -110,17 +111,19 @@ class AsyncTaskStream(ClientPlanStream[AsyncAnswer, Coroutine[Any, Any, "AsyncTa
         return segment
 
     async def _reconnect(self, cause: Exception) -> None:
-        await self._connection.pause(self._backoff, cause)
+        await self._connection.pause(self._backoff, self._outage or cause)
         try:
             await self._follow()
-        except httpx.RequestError:
-            return
-        except (EngineFailed, Overloaded):
+            self._outage = None
+        except httpx.RequestError as error:
+            self._outage = error
+        except TimelyError as error:  # A cancelled wait ends no stream: the next one connects again.
+            if was_client_request_read(error):
+                await self.close()
+                raise
             # The server has no time for attempts in short succession, or a proxy answers in its place.
+            self._outage = error
             await self._connection.sleep(LONGEST_RECONNECT_S)
-        except TimelyError:  # A cancelled wait ends no stream: the next one connects again.
-            await self.close()
-            raise
 
     async def close(self) -> None:
         """Stop reading without cancelling; the server cancels an unread plan after a few seconds."""

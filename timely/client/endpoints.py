@@ -98,6 +98,7 @@ class ClientRequests(Generic[Result]):
         """Send a report, for ``reconnect_s`` again and again while the server is away or takes none.
 
         An answer 500 to 599 or without JSON counts as such: a proxy may give it while the server starts again.
+        So does one that the token is unknown, which the server knew when it took the task.
 
         Raises:
             TimelyError: the server refused the report. EngineFailed: there was no server for so long.
@@ -439,6 +440,7 @@ class ClientPlanStream(Generic[Result, Stream]):
         self._agent = agent
         self._state = state or ClientPlanState()
         self._backoff = ClientBackoff(connection.reconnect_s, task_id, connection.backoffs)
+        self._outage: Exception | None = None
         self._ended = self._unanswered = False
         if token is not None:
             connection.task_tokens.add(task_id, token)
@@ -490,6 +492,11 @@ class ClientPlanStream(Generic[Result, Stream]):
     @property
     def ended(self) -> bool:
         return self._ended
+
+    @property
+    def outage(self) -> str:
+        """Why the stream could not be opened again, which is tried anew; empty while nothing is known to be wrong."""
+        return "" if self._outage is None else str(self._outage)
 
     @property
     def last_event_id(self) -> int:

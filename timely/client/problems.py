@@ -26,6 +26,9 @@ CODES: Mapping[str, type[TimelyError]] = _client_errors_by_code(TimelyError)
 TOKEN_VARIABLE = "TIMELY_TOKEN"
 """Environment variable: the bearer token of a program whose client is given none."""
 
+UNKNOWN_TOKEN = "not_authenticated"
+"""Code of a refusal that says nothing of the request: a token that was withdrawn by mistake comes back."""
+
 TASK_ENDINGS = ("expired", "execution_failed", "truncated")
 """Codes of tasks whose request and server were in order: raised as plain ``TimelyError``."""
 
@@ -34,7 +37,7 @@ def client_error_from_problem(data: Mapping[str, Any], status: int) -> TimelyErr
     code = str(data.get("code", "")) or f"http_{status}"
     kind = CODES.get(code) or _client_error_kind(code, status)
     detail, where = str(data.get("detail", "no reason given")), str(data.get("where", ""))
-    if code == "not_authenticated":
+    if code == UNKNOWN_TOKEN:
         detail = f"no principal has this program's token: {TOKEN_VARIABLE} or the argument token of the client sets it"
     error = kind.__new__(kind)
     TimelyError.__init__(error, detail, where=where)
@@ -49,11 +52,19 @@ def _client_error_kind(code: str, status: int) -> type[TimelyError]:
     """The class for a code that no class of the tree has."""
     if code in TASK_ENDINGS:
         return TimelyError
-    if code == "not_authenticated":
+    if code == UNKNOWN_TOKEN:
         return NotAllowed
     if code == "shutting_down" or status == 503:
         return Overloaded
     return InvalidInput if status < 500 else EngineFailed
+
+
+def was_client_request_read(error: TimelyError) -> bool:
+    """Whether the server refused the request itself, and would do so again.
+
+    Otherwise it is away, has no time, or does not know the token of a program that it has served before.
+    """
+    return error.code != UNKNOWN_TOKEN and not isinstance(error, EngineFailed | Overloaded)
 
 
 def client_error_from_response(status: int, body: bytes) -> TimelyError:

@@ -12,7 +12,7 @@ import httpx
 from timely.client.endpoints import Answer, ClientRequests
 from timely.client.events import ClientEventDecoder, ServerEvent
 from timely.client.pool import client_tls_alerts
-from timely.client.problems import client_error_from_response
+from timely.client.problems import client_error_from_response, was_client_request_read
 from timely.client.protocol import (
     LONGEST_RECONNECT_S,
     ClientBackoff,
@@ -20,7 +20,7 @@ from timely.client.protocol import (
     client_reports_body,
     was_client_request_sent,
 )
-from timely.core.errors import EngineFailed, Overloaded
+from timely.core.errors import EngineFailed, TimelyError
 from timely.core.reports import ExecutionReport
 
 
@@ -57,10 +57,13 @@ class ClientConnection(ClientRequests[Answer]):
                 aged = replace(report, age_s=report.age_s + now_s - begin_s)
                 try:
                     return self._request("POST", url, client_reports_body(aged), headers)
-                except (httpx.RequestError, EngineFailed, Overloaded) as error:
+                except httpx.RequestError as error:
+                    self.pause(backoff, error)
+                except TimelyError as error:
+                    if was_client_request_read(error):
+                        raise
                     # A server that answers has no time for attempts in short succession.
-                    is_lost = isinstance(error, httpx.RequestError)
-                    self.pause(backoff, error, 0.0 if is_lost else LONGEST_RECONNECT_S)
+                    self.pause(backoff, error, LONGEST_RECONNECT_S)
                 now_s = self.clock.now()
         finally:
             backoff.reset()

@@ -9,6 +9,7 @@ import httpx
 
 from timely.client.endpoints import Answer, ClientPlanStream
 from timely.client.events import Segment, ServerEvent
+from timely.client.problems import was_client_request_read
 from timely.client.protocol import LONGEST_RECONNECT_S, Headers, Json, client_v1_url_path
 from timely.client.sync_connection import ClientConnection, ClientEventResponse
 from timely.core.errors import Conflict, EngineFailed, Overloaded, TimelyError
@@ -109,17 +110,19 @@ class TaskStream(ClientPlanStream[Answer, "TaskStream"]):
         return segment
 
     def _reconnect(self, cause: Exception) -> None:
-        self._connection.pause(self._backoff, cause)
+        self._connection.pause(self._backoff, self._outage or cause)
         try:
             self._follow()
-        except httpx.RequestError:
-            return
-        except (EngineFailed, Overloaded):
+            self._outage = None
+        except httpx.RequestError as error:
+            self._outage = error
+        except TimelyError as error:  # A cancelled wait ends no stream: the next one connects again.
+            if was_client_request_read(error):
+                self.close()
+                raise
             # The server has no time for attempts in short succession, or a proxy answers in its place.
+            self._outage = error
             self._connection.sleep(LONGEST_RECONNECT_S)
-        except TimelyError:  # A cancelled wait ends no stream: the next one connects again.
-            self.close()
-            raise
 
     def close(self) -> None:
         """Stop reading without cancelling; the server cancels an unread plan after a few seconds."""

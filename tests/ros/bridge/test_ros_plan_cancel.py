@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import math
+from dataclasses import replace
 
 import pytest
 from bridge_doubles import FakeServer
 from manual_clock import settle_clock_tasks
-from plan_world import PLAN, world
+from plan_world import GENEROUS, PLAN, world
 from timely_bridge import plan_run
 from timely_bridge.error_codes import BridgeTaskError
 from timely_bridge.interfaces import SegmentExecution
 from timely_bridge.outcome import Deadlines
 from timely_interfaces.msg import ErrorCode, SegmentReport
 
+from timely.client.protocol import ClientBackoff
 from timely.core.errors import Conflict
 from timely.core.reports import ExecutionReport
 
@@ -107,6 +109,57 @@ async def test_a_goal_is_cancelled_although_the_server_takes_no_report(
             await task
         assert here.server.dropped == ["t1"]
         answer.set()
+
+
+@pytest.mark.parametrize("trouble", ["down", "token"])
+async def test_a_cancellation_that_the_server_did_not_look_at_is_repeated_and_delays_no_goal(
+    trouble: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the plan goes on at the server until its own limits end it."""
+    monkeypatch.setattr(plan_run, "REPORTS_S", 0.0)
+    async with world(FakeServer({"go": PLAN}, ahead=0)) as here:
+        run, task = here.run()
+        await here.until(lambda: here.driver.log[-1:] == [("t1", 1, "started")])
+        here.server.down, here.server.knows_token = trouble == "down", trouble != "token"
+        run.cancel(ErrorCode.CANCELLED, "enough")
+        end = await here.end_of(task)
+        assert (end.outcome, here.server.dropped) == ("cancelled", [])
+        here.server.down, here.server.knows_token = False, True
+        async with asyncio.timeout(20):
+            while not here.server.dropped:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        assert here.server.dropped == ["t1"]
+
+
+async def test_a_failed_plan_is_cancelled_after_the_report_of_its_failure_reached_the_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The server takes no report of a task that is over, and would count the failure as a cancellation."""
+    monkeypatch.setattr(ClientBackoff, "delay_s", lambda *_: 0.0)
+    async with world(fails=["tc(90);"]) as here:
+        _, task = here.run(deadlines=replace(GENEROUS, cancel_s=0.0))
+        await here.until(lambda: ("t1", 1, "started") in here.driver.log)
+        here.server.down = True
+        end = await here.end_of(task)
+        assert (end.outcome, here.server.dropped) == ("failed", [])
+        here.server.down = False
+        async with asyncio.timeout(20):
+            while not here.server.dropped:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        assert here.server.kinds("t1")[-1] == ("failed", 1)
+
+
+async def test_a_cancellation_that_the_server_refuses_is_not_repeated(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with world(FakeServer({"go": PLAN}, ahead=0)) as here:
+        run, task = here.run()
+        await here.until(lambda: here.driver.log[-1:] == [("t1", 1, "started")])
+        here.server.streams["t1"].token = "another"
+        run.cancel(ErrorCode.CANCELLED, "enough")
+        await here.end_of(task)
+        await here.until(lambda: "could not be cancelled" in caplog.text)
+        assert here.server.cancelled == []
 
 
 async def test_a_plan_that_a_stop_of_the_fleet_ended_moves_nothing_on() -> None:

@@ -47,6 +47,19 @@ async def test_a_server_that_is_down_says_so() -> None:
         assert (await here.end_of(task)).code == ErrorCode.SERVER_UNREACHABLE
 
 
+async def test_an_end_for_want_of_a_segment_says_why_the_server_could_not_be_asked() -> None:
+    async with world(FakeServer({"go": PLAN}, ahead=0)) as here:
+        _, task = here.run(deadlines=replace(GENEROUS, segment_s=0.05, cancel_s=0.0))
+        await here.until(lambda: "t1" in here.server.streams)
+        here.server.streams["t1"].outage = "no principal has this program's token"
+        here.server.down = True  # so that it does not know of the first segment's end
+        await here.until(lambda: ("t1", 0, "done") in here.driver.log)
+        async with asyncio.timeout(20):
+            end = await task
+        assert end.code == ErrorCode.SERVER_TIMEOUT
+        assert end.message == "no segment came within 0.05 s: no principal has this program's token"
+
+
 async def test_silence_with_nothing_to_do_has_an_end() -> None:
     class Silent(FakeServer):
         async def submit(self, task: str, **fields: Any) -> Any:

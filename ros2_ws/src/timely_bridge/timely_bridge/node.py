@@ -17,7 +17,7 @@ from timely_robots.ros.realtime import mark_ros_stop_thread
 
 from timely.client import AsyncTimelyClient
 from timely.core.clock import SystemClock
-from timely.core.errors import EngineFailed, Overloaded, TimelyError
+from timely.core.errors import TimelyError
 from timely.core.files import default_state_folder
 from timely.core.json_log import log_fields, ros_task_log_fields
 from timely.core.traces import TraceExporter
@@ -29,6 +29,7 @@ from timely_bridge.goal_journal import BridgeGoalJournal, read_bridge_identity
 from timely_bridge.interfaces import ClientFactory
 from timely_bridge.loop_thread import BridgeLoopThread
 from timely_bridge.outcome import TaskEnd
+from timely_bridge.plan_cancellation import cancel_bridge_plan
 from timely_bridge.robot_server import BridgeRobotServer, BridgeServerConnection
 from timely_bridge.server_health import BridgeServerHealth
 from timely_bridge.server_stop import BridgeServerStop
@@ -39,7 +40,6 @@ CLOSE_S = 5.0
 DISK_LATE_S = 1.0
 NAMESAKE_S = 30.0
 """ROS 2 still names a process that was killed for a part of this time."""
-CANCEL_RETRY_S = 1.0
 TRACES_CLOSE_S = 1.0
 """At the end of the bridge: a collector that does not take the last spans by then loses them."""
 MAX_LIVES = 5
@@ -330,20 +330,8 @@ class BridgeNode(ManagedRosNode):
                 self.get_logger().warning(f"{goal.robot}: {name} of an earlier start of the bridge was ended")
         for name, goal in goals.items():
             for task_id, plan in goal.plans.items():
-                await self._cancel_at_server(task_id, plan.token)
+                await cancel_bridge_plan(self._client, task_id, plan.token)
             self._disk.submit(journal.end, name)
-
-    async def _cancel_at_server(self, task_id: str, token: str) -> None:
-        """Cancel a task; repeated while the server cannot be reached."""
-        while True:
-            try:
-                await self._client.cancel(task_id, token=token or None, dropped=True)
-            except Exception as error:  # also of the client's library
-                if isinstance(error, TimelyError) and not isinstance(error, EngineFailed | Overloaded):
-                    return  # the server knows the task no more, or has ended it
-                await asyncio.sleep(CANCEL_RETRY_S)
-            else:
-                return
 
     async def _disconnect(self) -> None:
         for task in self._server_tasks:

@@ -1,6 +1,7 @@
 """A plan of an earlier life of the bridge: what is known of it, and how it goes on without a segment sent twice."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -8,10 +9,13 @@ from typing import Any
 from timely_interfaces.msg import ErrorCode
 
 from timely.client import AsyncTimelyClient
-from timely.core.errors import EngineFailed, Overloaded, UnknownName
+from timely.client.problems import was_client_request_read
+from timely.core.errors import TimelyError, UnknownName
 from timely_bridge.driver_port import wait_in_bridge_polls
 from timely_bridge.error_codes import BridgeTakeUpError, BridgeTaskError, bridge_fleet_stop_error
 from timely_bridge.interfaces import BridgeDriver, BridgePlanStream, BridgeSegment, SegmentExecution
+
+log = logging.getLogger(__name__)
 
 RETRY_S = 0.5
 """Between two attempts to follow a plan at a server that is not there yet."""
@@ -56,6 +60,7 @@ class PastBridgePlan:
                 raise BridgeTakeUpError(str(driver.refusal or "its driver does not answer"))
             if driver.stopped:
                 raise BridgeTakeUpError("the robot was stopped")
+        is_noted = False
         while True:
             try:
                 stream: BridgePlanStream = await client.resume(task_id, token=self.token, agent=agent)
@@ -63,7 +68,12 @@ class PastBridgePlan:
                 if self.began:
                     raise BridgeTakeUpError("the server no longer has the task") from None
                 return None
-            except (EngineFailed, Overloaded):
+            except TimelyError as error:
+                if was_client_request_read(error):
+                    raise
+                if not is_noted:  # It is tried again twice a second.
+                    log.warning("task %s goes on once the server can be asked for it: %s", task_id, error)
+                is_noted = True
                 await asyncio.sleep(RETRY_S)
             else:
                 return stream

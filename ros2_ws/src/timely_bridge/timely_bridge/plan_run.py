@@ -35,6 +35,7 @@ from timely_bridge.interfaces import BridgeDriver, BridgePlanStream, BridgeSegme
 from timely_bridge.loop_rounds import bridge_further_loop_rounds_s
 from timely_bridge.outcome import CANCEL_CODES, BridgeTimeline, Deadlines, TaskEnd
 from timely_bridge.past_plan import PastBridgePlan, check_bridge_plan_result, check_bridge_plan_stop
+from timely_bridge.plan_cancellation import cancel_bridge_plan
 from timely_bridge.report_queue import BridgeReportQueue
 from timely_bridge.robot_lock import BridgeRobotClaim, BridgeRobotLock
 from timely_bridge.segment_run import BridgeSegmentRun
@@ -49,6 +50,9 @@ log = logging.getLogger(__name__)
 
 MAX_EXECUTED_CHARS = 4_000
 """Limit of the server."""
+
+_cancellations: set[asyncio.Task[None]] = set()
+"""Of plans that have ended, kept from being collected."""
 
 
 class BridgePlanObserver(Protocol):
@@ -264,7 +268,7 @@ class BridgePlanRun:
         executions: set[asyncio.Task[None]] = set()
         reading = asyncio.create_task(self._forward(stream, executions), name=f"segments {self.task_id}")
         try:
-            failure = await self._wait_for_plan(reading)
+            failure = await self._wait_for_plan(stream, reading)
             if failure is None:
                 check_bridge_plan_stop(stream.result)
             self.planned = True
@@ -353,7 +357,9 @@ class BridgePlanRun:
             )
         return stream
 
-    async def _wait_for_plan(self, reading: asyncio.Task[TimelyError | None]) -> TimelyError | None:
+    async def _wait_for_plan(
+        self, stream: BridgePlanStream, reading: asyncio.Task[TimelyError | None]
+    ) -> TimelyError | None:
         """The result of ``reading``; raises when an execution fails, or when an idle robot gets no segment in time."""
         loop = asyncio.get_running_loop()
         limit_s = self.context.deadlines.segment_s
@@ -367,7 +373,10 @@ class BridgePlanRun:
             if reading.done():
                 return reading.result()
             if not self._busy and loop.time() - self._idle_since_s >= limit_s:
-                raise BridgeTaskError(ErrorCode.SERVER_TIMEOUT, f"no segment came within {limit_s:g} s")
+                reason = f": {stream.outage}" if stream.outage else ""
+                raise BridgeTaskError(
+                    ErrorCode.SERVER_TIMEOUT, f"no segment came within {limit_s:g} s{reason}"
+                )
 
     async def _wait_for_robot(self) -> None:
         """Return when this plan may send the driver a segment; lock and driver have deadlines of their own."""
@@ -466,25 +475,30 @@ class BridgePlanRun:
             )
 
     async def _stop_generating(self, early_end: BridgeTaskError) -> None:
-        stream = self._stream
-        try:
-            async with asyncio.timeout(self.context.deadlines.cancel_s):
-                if stream is None:
-                    # The server may have the task although its answer never came: the id is the bridge's own.
-                    if self.submitted and bridge_error_owner(early_end.code) != "goal":
-                        await self.context.client.cancel(self.task_id, token=self.token, dropped=True)
-                    return
-                try:
-                    await self._send_reports(early_end)
-                    await stream.cancel(dropped=True)
-                finally:
-                    await stream.close()
-        except UnknownName:
+        stream, deadlines = self._stream, self.context.deadlines
+        # The server may have the task although its answer never came: the id is the bridge's own.
+        if stream is None and (not self.submitted or bridge_error_owner(early_end.code) == "goal"):
             return
-        except (TimelyError, TimeoutError) as error:
-            log.warning(
-                "task %s could not be cancelled at the server: %s", self.task_id, str(error) or "too slow"
-            )
+        tried = asyncio.Event()
+        work = asyncio.create_task(
+            self._cancel_at_server(early_end, tried), name=f"cancellation {self.task_id}"
+        )
+        _cancellations.add(work)
+        work.add_done_callback(_cancellations.discard)
+        limit = asyncio.get_running_loop().call_later(deadlines.report_limit_s, work.cancel)
+        work.add_done_callback(lambda _: limit.cancel())
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(deadlines.cancel_s):
+                    await tried.wait()
+        finally:
+            if stream is not None:
+                await stream.close()
+
+    async def _cancel_at_server(self, early_end: BridgeTaskError, tried: asyncio.Event) -> None:
+        if self._stream is not None:
+            await self._send_reports(early_end)
+        await cancel_bridge_plan(self.context.client, self.task_id, self.token, tried)
 
     async def _send_reports(self, early_end: BridgeTaskError) -> None:
         """Send what waits, since the server takes no report of a task that was cancelled."""

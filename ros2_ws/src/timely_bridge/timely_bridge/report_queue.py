@@ -8,9 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from weakref import WeakSet
 
+from timely.client.problems import UNKNOWN_TOKEN, was_client_request_read
 from timely.client.protocol import ClientBackoff
 from timely.core.clock import Clock
-from timely.core.errors import EngineFailed, Overloaded, TimelyError, UnknownName
+from timely.core.errors import Overloaded, TimelyError, UnknownName
 from timely.core.json_log import log_fields
 from timely.core.reports import ExecutionReport
 from timely_bridge.interfaces import BridgePlanStream
@@ -25,9 +26,6 @@ Each request costs this process a millisecond, at the time when segments of othe
 """
 FIRST_RETRY_S, LONGEST_RETRY_S = 0.1, 2.0
 """Waits after a server that is there has not taken a report, seconds."""
-
-UNKNOWN_TOKEN = "not_authenticated"
-"""Code of a refusal that says nothing of the report: a token that was withdrawn by mistake comes back."""
 
 _backoffs: WeakSet[ClientBackoff] = WeakSet()
 """Of the queues whose server is not there."""
@@ -127,14 +125,13 @@ class BridgeReportQueue:
                 async with asyncio.timeout(self.deadlines.report_s):
                     await self.stream.report(*reports)
             except Exception as error:  # also of the client's library
-                token_unknown = isinstance(error, TimelyError) and error.code == UNKNOWN_TOKEN
-                later = token_unknown or isinstance(error, EngineFailed | Overloaded)
-                if isinstance(error, TimelyError) and not later:
+                if isinstance(error, TimelyError) and was_client_request_read(error):
                     await self._drop_refused(batch, error)
                     return
                 self._note_failure(error)
                 batch = [item for item in batch if item[0].kind != "progress"]
-                if token_unknown or isinstance(error, Overloaded | TimeoutError):
+                is_there = isinstance(error, TimelyError) and error.code == UNKNOWN_TOKEN
+                if is_there or isinstance(error, Overloaded | TimeoutError):
                     await asyncio.sleep(retry_s)
                     retry_s = min(2.0 * retry_s, LONGEST_RETRY_S)
                 else:
