@@ -107,6 +107,7 @@ def ask(http: httpx.Client, **fields: Any) -> httpx.Response:
         ({"request_id": "x"}, 422, "request_id"),
         ({"priority": "-5"}, 422, "priority"),
         ({"priority": 1.5}, 422, "priority"),
+        ({"priority": True}, 422, "priority"),
         ({"timely": {"urgency": 1.5}}, 422, "timely.urgency"),
         ({"timely": {"urgency": True}}, 422, "timely.urgency"),
         ({"timely": {"task_id": "task-of-another"}}, 422, "timely.task_id"),
@@ -213,14 +214,17 @@ def test_vllms_header_for_priorities_claims_no_more_than_the_field(guarded: Guar
     seen: list[int] = []
     guarded.fleet.engine.openai_app = application  # type: ignore[attr-defined]
     with guarded.as_("planner") as http:
-        for priority in ("-7", "3", "much"):
+        for priority in ("-7", "3", "much", "1.0", "9" * 7):
             answer = http.post(
                 "/v1/chat/completions",
                 json={"messages": USER, "priority": 1, "timely": {"agent": "drone-1"}},
                 headers={"X-Vllm-Priority": priority},
             )
-            assert answer.status_code == 200, answer.text
-    assert seen == [0, 3, 1]
+            if priority in ("-7", "3"):
+                assert answer.status_code == 200, answer.text
+            else:
+                assert (answer.status_code, answer.json()["where"]) == (422, "x-vllm-priority")
+    assert seen == [0, 3]
     assert "x-vllm-priority" not in headers
 
 

@@ -41,7 +41,29 @@ OBJECTIVES = {"critical": 10, "batch": -5}
             {"priority": -3.0, "expected_tokens": 64.0},
         ),
         ({}, {"nvext": {"agent_hints": None}}, {}),
-        ({}, {"nvext": [1]}, {}),
+        ({}, {"nvext": None}, {}),
+        ({}, {"nvext": {"agent_hints": {"osl": None, "speculative_prefill": True}}}, {}),
+        # llm-d's own names stand above those that it calls deprecated.
+        (
+            {
+                "x-slo-ttft-ms": "50",
+                "x-llm-d-slo-ttft-ms": "200",
+                "x-slo-tpot-ms": "1",
+                "x-llm-d-slo-tpot-ms": "9",
+            },
+            {},
+            {"tuf": {"ert_s": 0.2}, "pace_s": 0.009},
+        ),
+        (
+            {
+                "x-gateway-inference-objective": "batch",
+                "x-llm-d-inference-objective": "critical",
+                "x-gateway-inference-fairness-id": "old",
+                "x-llm-d-inference-fairness-id": "new",
+            },
+            {},
+            {"priority": -10.0, "app": "new"},
+        ),
     ],
 )
 def test_each_hint_becomes_a_field(
@@ -60,14 +82,21 @@ def test_each_hint_becomes_a_field(
         ({"x-slo-ttft-ms": "1", "x-slo-tpot-ms": "inf"}, {}, "x-slo-tpot-ms"),
         ({"x-slo-tpot-ms": "0"}, {}, "x-slo-tpot-ms"),
         ({"x-slo-tpot-ms": "60001"}, {}, "x-slo-tpot-ms"),
+        ({"x-llm-d-inference-fairness-id": "a" * 1000}, {}, "x-llm-d-inference-fairness-id"),
+        ({}, {"nvext": [1]}, "nvext"),
+        ({}, {"nvext": ""}, "nvext"),
+        ({}, {"nvext": {"agent_hints": "high"}}, "nvext.agent_hints"),
         ({}, {"nvext": {"agent_hints": {"priority": True}}}, "nvext.agent_hints.priority"),
+        ({}, {"nvext": {"agent_hints": {"priority": "5"}}}, "nvext.agent_hints.priority"),
+        ({}, {"nvext": {"agent_hints": {"priority": 0.5}}}, "nvext.agent_hints.priority"),
+        ({}, {"nvext": {"agent_hints": {"osl": "64"}}}, "nvext.agent_hints.osl"),
         ({}, {"nvext": {"agent_hints": {"priority": 1_000_001}}}, "nvext.agent_hints.priority"),
         ({}, {"nvext": {"agent_hints": {"priority": -1_000_001}}}, "nvext.agent_hints.priority"),
         ({}, {"nvext": {"agent_hints": {"osl": 0}}}, "nvext.agent_hints.osl"),
         ({}, {"nvext": {"agent_hints": {"osl": 1_000_001}}}, "nvext.agent_hints.osl"),
     ],
 )
-def test_a_wrong_number_is_named(headers: dict[str, str], body: dict[str, Any], where: str) -> None:
+def test_a_wrong_value_is_named(headers: dict[str, str], body: dict[str, Any], where: str) -> None:
     with pytest.raises(InvalidInput) as raised:
         foreign_http_hints(headers, body, {})
     assert raised.value.where == where

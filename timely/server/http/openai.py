@@ -156,15 +156,18 @@ class OpenAIEndpoints:
     def _check(self, data: object, priority_header: str, principal: Principal) -> int:
         if not isinstance(data, dict):
             raise InvalidInput("must be an object", where="body")
-        if INTEGER.fullmatch(priority_header):
-            data["priority"] = int(priority_header)
-        priority = data.get("priority")
-        if priority is not None:
+        priority: Any = data.get("priority")
+        where = "priority"
+        if priority_header:
+            # vLLM leaves out a header that is no integer; here it is refused, as the field is.
+            where = PRIORITY_HEADER
+            priority = int(priority_header) if INTEGER.fullmatch(priority_header) else None
+        if priority_header or priority is not None:
             # The engine would take a text for a number, and the claims would not hold for it.
-            is_number = isinstance(priority, int | float) and abs(priority) <= MAX_PRIORITY
+            is_number = type(priority) in (int, float) and abs(priority) <= MAX_PRIORITY
             if not is_number or priority != int(priority):
                 raise InvalidInput(
-                    f"must be an integer between -{MAX_PRIORITY:g} and {MAX_PRIORITY:g}", where="priority"
+                    f"must be an integer between -{MAX_PRIORITY:g} and {MAX_PRIORITY:g}", where=where
                 )
             data["priority"] = int(principal.claims.priority(priority))
         return check_openai_http_fields(data, allow_grammars=self._service.settings.client_grammars)
