@@ -30,6 +30,7 @@ from uvicorn.server import ServerState
 from timely.client import AsyncTimelyClient, TimelyClient
 from timely.core.errors import InvalidInput, NotAllowed
 from timely.core.json_log import JsonLogFormatter
+from timely.core.repeat_limit import REPEATS, LogRepeatLimit
 from timely.engines.base import EngineStats
 from timely.engines.scripted import ScriptedEngine
 from timely.server.http import connections
@@ -42,7 +43,6 @@ from timely.server.settings import ServerSettings
 from timely.server.tasks.engine_client import ANSWER_S
 from timely.server.tasks.engine_heartbeat import PERIOD_S
 from timely.server.tasks.stop_service import ServerStopService
-from timely.server.telemetry.repeat_limit import REPEATS, LogRepeatLimit
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
@@ -181,13 +181,23 @@ def test_a_flood_of_what_is_no_http_leaves_few_lines_in_the_log(caplog: pytest.L
 
 def test_a_message_that_is_logged_again_says_how_many_were_left_out() -> None:
     limit = LogRepeatLimit()
-    record = logging.makeLogRecord({"msg": "no HTTP from %s", "args": ("here",), "created": 1000.0})
+    record = logging.makeLogRecord(
+        {
+            "msg": "no HTTP from %s",
+            "args": ("here",),
+            "created": 1000.0,
+            "levelno": logging.WARNING,
+            "lineno": 7,
+        }
+    )
     assert [limit.filter(record) for _ in range(REPEATS + 2)] == [True] * REPEATS + [False] * 2
-    other = logging.makeLogRecord({"msg": "another", "created": 1000.0})
-    assert limit.filter(other)
+    same_place = logging.makeLogRecord({**vars(record), "msg": "no HTTP from there"})
+    assert not limit.filter(same_place), "a text with a client's words in it is no other message"
+    for other in ({"lineno": 8}, {"levelno": logging.INFO}):
+        assert limit.filter(logging.makeLogRecord({**vars(record), **other}))
     record.created = 990.0  # the clock was set back
     assert limit.filter(record)
-    assert record.getMessage() == "no HTTP from here (2 more were left out)"
+    assert record.getMessage() == "no HTTP from here (3 more were left out)"
 
 
 @pytest.mark.process

@@ -13,10 +13,10 @@ from fastapi import FastAPI
 
 from timely.core.errors import EngineFailed
 from timely.core.garbage import collect_idle_garbage
+from timely.core.repeat_limit import LogRepeatLimit
 from timely.server.http.connections import BoundedHttpProtocol, HttpConnectionPlaces, HttpTlsProtocol
 from timely.server.listener import RenewedServerTls
 from timely.server.tasks.service import TaskService
-from timely.server.telemetry.repeat_limit import LogRepeatLimit
 
 log = logging.getLogger(__name__)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import signal
 from collections.abc import AsyncIterator, Callable
@@ -26,6 +27,7 @@ from timely.core.errors import (
     UnknownName,
     Unsupported,
 )
+from timely.core.repeat_limit import REPEATS
 from timely.core.reports import ExecutionReport
 from timely.core.utility import NORMAL, URGENT
 from timely.engines.base import (
@@ -294,6 +296,20 @@ async def test_an_engine_error_in_an_openai_request_gets_the_answer_of_vllm(
     async with httpx.AsyncClient(transport=transport, base_url="http://engine") as http:
         answer = await http.post("/v1/completions", json={"prompt": "move", "max_tokens": 1})
     assert (answer.status_code, answer.json()["error"]["type"]) == (500, "InternalServerError")
+
+
+async def test_a_client_with_a_wrong_model_name_leaves_few_lines_in_the_log(
+    engine: VllmEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (handler,) = logging.getLogger("vllm").handlers
+    lines: list[logging.LogRecord] = []
+    monkeypatch.setattr(handler, "emit", lines.append)
+    transport = httpx.ASGITransport(engine.openai_app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://engine") as http:
+        for _ in range(2 * REPEATS):
+            answer = await http.post("/v1/completions", json={"model": "another", "prompt": "move"})
+            assert answer.status_code == 404
+    assert len(lines) == REPEATS
 
 
 async def test_a_generation_tries_no_other_route_of_vllm(engine: VllmEngine) -> None:

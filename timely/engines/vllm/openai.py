@@ -5,6 +5,7 @@ from typing import Any
 
 from timely.core.errors import Unsupported
 from timely.core.json_log import unchanged_root_logger
+from timely.core.repeat_limit import limit_log_repeats
 
 GENERATION_PATHS = ("/v1/completions", "/v1/chat/completions")
 
@@ -33,6 +34,8 @@ async def build_vllm_openai_app(llm: Any, args: Any) -> Any:
     # Starlette tries the routes in order, and vLLM's metrics do it again; vLLM has about twenty before these.
     app.router.routes.sort(key=lambda route: getattr(route, "path", None) not in GENERATION_PATHS)
     await init_app_state(llm, app.state, args, tasks)
+    # vLLM logs an error for each request that names an unknown model, and for others that clients may repeat.
+    limit_log_repeats("vllm")
     # After an engine error vLLM's handler sets this flag of its own server. Timely's server goes on.
     app.state.server = SimpleNamespace(should_exit=False)
     return app
