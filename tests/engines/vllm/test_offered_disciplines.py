@@ -15,12 +15,14 @@ from timely.disciplines import registry
 from timely.engines.base import MAX_OUTPUT_TOKENS
 from timely.engines.vllm.arguments import (
     ALLOCATOR_VARIABLE,
+    CACHE_VARIABLE,
     CPU_BINDING,
     IN_ENGINE,
     NO_COMPILER,
     THREADS_VARIABLE,
     VllmOptions,
     parse_vllm_arguments,
+    set_vllm_environment,
     vllm_engine_environment,
 )
 from timely.engines.vllm.engine import VllmEngine
@@ -186,6 +188,29 @@ def test_a_processor_computes_in_the_type_that_it_is_fast_with(
 
 
 @pytest.mark.engine
+def test_the_size_of_the_kv_cache_is_the_callers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Timely set an environment variable by which vLLM replaced the argument on a CPU."""
+
+    def size(*arguments: str) -> int | None:
+        options = VllmOptions(arguments=arguments)
+        set_vllm_environment(options)
+        assert os.environ.get(CACHE_VARIABLE) in (None, "2")
+        bytes_: int | None = parse_vllm_arguments(options).kv_cache_memory_bytes
+        return bytes_
+
+    for name in ("VLLM_LOGGING_LEVEL", "VLLM_NO_USAGE_STATS", "HF_HUB_OFFLINE"):
+        monkeypatch.setenv(name, os.environ.get(name, "1"))
+    monkeypatch.delenv(CACHE_VARIABLE, raising=False)
+    assert size() == 2**30
+    assert size("--kv-cache-memory-bytes", "1") == 1
+    assert size("--gpu-memory-utilization", "0.5") is None
+    monkeypatch.setenv(CACHE_VARIABLE, "2")
+    assert size() is None
+    with pytest.raises(InvalidInput) as raised:
+        size("--kv-cache-memory-bytes", "1")
+    assert raised.value.where == "--kv-cache-memory-bytes"
+
+
 def test_a_chat_without_a_limit_gets_that_of_the_server() -> None:
     pytest.importorskip("vllm", reason="needs vLLM")
     parsed = parse_vllm_arguments(VllmOptions())

@@ -31,6 +31,9 @@ THREADS_VARIABLE = "OMP_NUM_THREADS"
 ALLOCATOR_VARIABLE = "GLIBC_TUNABLES"
 """Environment variable: settings of glibc's allocator."""
 
+CACHE_VARIABLE = "VLLM_CPU_KVCACHE_SPACE"
+"""Environment variable: GiB of KV cache on a CPU, by which vLLM replaces ``--kv-cache-memory-bytes``."""
+
 SOCKETS_VARIABLE = "VLLM_RPC_BASE_PATH"
 """Environment variable: folder of the sockets between vLLM's processes."""
 
@@ -155,6 +158,8 @@ def parse_vllm_arguments(options: VllmOptions) -> Any:
             raise InvalidInput(
                 "must be at least 1: with 0 every request is refused", where=f"--{name.replace('_', '-')}"
             )
+    if own.kv_cache_memory_bytes is not None and _vllm_replaces_cache_size():
+        raise InvalidInput(f"vLLM would take {CACHE_VARIABLE} instead", where="--kv-cache-memory-bytes")
     apart = own.enable_lora
     model = str(resolve_vllm_model(options.model, planner=NO_PLANNER if apart else options.planner))
     arguments = [
@@ -197,6 +202,12 @@ def parse_vllm_arguments(options: VllmOptions) -> Any:
     if namespace.distributed_executor_backend is None and _vllm_computes_with_one_thread(namespace):
         namespace.distributed_executor_backend = IN_ENGINE
     return namespace
+
+
+def _vllm_replaces_cache_size() -> bool:
+    from vllm.platforms import current_platform
+
+    return current_platform.is_cpu() and bool(os.environ.get(CACHE_VARIABLE))
 
 
 def vllm_processor_count() -> int:
@@ -316,6 +327,8 @@ def _default_vllm_arguments(
             "--block-size": "32", "--enforce-eager": None, "--max-model-len": "4096", "--max-num-seqs": "64",
             "--max-num-batched-tokens": "1024", "--dtype": compute_type(),
         }  # fmt: skip
+        if "gpu_memory_utilization" not in changed_names and not os.environ.get(CACHE_VARIABLE):
+            defaults["--kv-cache-memory-bytes"] = str(2**30)
     if jump_ahead:
         defaults["--speculative-config"] = json.dumps(SPECULATIVE_CONFIG)
     elif graphs := vllm_graph_arguments(changed_names):
@@ -352,7 +365,6 @@ def vllm_graph_arguments(changed_names: Iterable[str] = ()) -> tuple[str, ...]:
 
 def set_vllm_environment(options: VllmOptions) -> None:
     """Settings that vLLM takes from the environment only; those of the caller win."""
-    os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     if options.model is None or Path(options.model).is_dir():
