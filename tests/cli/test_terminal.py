@@ -17,8 +17,9 @@ import pytest
 from lrtrace.compose.composition import compose_workload
 from lrtrace.trace import write_trace
 from timely.cli import replay
-from timely.cli.terminal import KEPT_LOGS, CliTerminal
+from timely.cli.terminal import KEPT_LOGS, CliTerminal, quiet_cli_terminal
 from timely.client import TimelyClient
+from timely.core.errors import EngineFailed
 from timely.plans.prompt import build_prompt
 from timely.plans.skill_library import find_skill_set
 
@@ -79,8 +80,35 @@ def test_verbose_redirects_nothing(tmp_path: Path) -> None:
     assert "print" in out
     assert "child" in out
     assert "library" in err
+    assert "timely: robots\nmove\n" in err
     assert "vllm: died\n" in err
     assert not (tmp_path / "logs").exists()
+
+
+@pytest.mark.parametrize(
+    ("logged", "said"),
+    [
+        (
+            ("EngineCore failed to start.", "    self.check()", "AssertionError: 3", "Exception: ended"),
+            "AssertionError: 3",
+        ),
+        ((), "with the model: See root cause above"),
+    ],
+)
+def test_the_terminal_says_why_a_process_of_the_engine_ended(
+    logged: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def start() -> None:
+        with quiet_cli_terminal("try"):
+            for line in logged:
+                os.write(2, f"(EngineCore pid=7) ERROR 11-28 19:03:54 [core.py:1510] {line}\n".encode())
+            raise EngineFailed("vLLM did not start with the model: See root cause above", where="vllm")
+
+    monkeypatch.setenv("TIMELY_CACHE", str(tmp_path))
+    with pytest.raises(EngineFailed) as raised:
+        start()
+    (log,) = (tmp_path / "logs").iterdir()
+    assert raised.value.message.removeprefix("vLLM did not start").strip(" :") == f"{said}; see {log}"
 
 
 def test_the_line_of_a_replay_takes_no_output_of_libraries(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,12 @@ VLLM_JSON_LOGGING = Path(vllm.__file__).parent / "json_logging.json"
 
 KEPT_LOGS = 20
 """Log files of earlier commands that are kept."""
+
+CAUSE_ABOVE = "See root cause above"
+"""How vLLM says that a process of its engine has ended and has logged why."""
+
+CAUSE = re.compile(r" ERROR .*?\] ([\w.]+(?:Error|Exception): .*)")
+"""The last line of a traceback in vLLM's log."""
 
 Verbose = Annotated[
     bool, typer.Option("--verbose", help="Show vLLM's and torch's messages here, not in a log file.")
@@ -78,30 +85,43 @@ def quiet_cli_terminal(command: str, *, verbose: bool = False) -> Iterator[CliTe
     File descriptors are redirected, because libraries and child processes do not print through Python.
 
     Args:
-        verbose: redirect nothing.
+        verbose: redirect nothing; warnings of ``timely`` then have their tracebacks.
 
     Raises:
-        EngineFailed: as raised within; the message then names the log file.
+        EngineFailed: as raised within; the message then names the log file, and the error of an engine's process.
     """
     if verbose:
-        yield CliTerminal(sys.stderr)
+        with _show_cli_warnings(sys.stderr, logging.Formatter("timely: %(message)s")):
+            yield CliTerminal(sys.stderr)
         return
     path = _new_cli_log(command)
-    with _redirect_cli_output(path) as stream:
-        own = logging.getLogger("timely")
-        handlers = [logging.StreamHandler(stream), logging.StreamHandler(sys.stderr)]
-        handlers[0].setFormatter(_CliOneLineFormatter())
-        for handler in handlers:
-            own.addHandler(handler)
+    with (
+        _redirect_cli_output(path) as stream,
+        _show_cli_warnings(stream, _CliOneLineFormatter()),
+        _show_cli_warnings(sys.stderr),
+    ):
+        terminal = CliTerminal(stream)
+        terminal.say(f"vLLM's messages go to {path}")
         try:
-            terminal = CliTerminal(stream)
-            terminal.say(f"vLLM's messages go to {path}")
             yield terminal
         except EngineFailed as error:
-            raise EngineFailed(f"{error.message}; see {path}", where=error.where) from error
-        finally:
-            for handler in handlers:
-                own.removeHandler(handler)
+            sys.stderr.flush()
+            cause = CAUSE.search(path.read_text(errors="replace")) if CAUSE_ABOVE in error.message else None
+            message = f"vLLM did not start: {cause[1]}" if cause else error.message
+            raise EngineFailed(f"{message}; see {path}", where=error.where) from error
+
+
+@contextlib.contextmanager
+def _show_cli_warnings(stream: TextIO, formatter: logging.Formatter | None = None) -> Iterator[None]:
+    """Warnings of the package ``timely`` go to ``stream``, too."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(formatter)
+    own = logging.getLogger("timely")
+    own.addHandler(handler)
+    try:
+        yield
+    finally:
+        own.removeHandler(handler)
 
 
 def _new_cli_log(command: str) -> Path:

@@ -158,7 +158,7 @@ async def test_a_terminal_ends_no_process_of_an_engine() -> None:
             disable_log_stats=True,
         )
 
-    blocked = await launch_vllm(Engine, arguments)
+    blocked = await launch_vllm(Engine, arguments, "a model")
     assert contexts == ["OPENAI_API_SERVER"], "steps as large as those of vLLM's own server"
     assert blocked.split() == [str(int(number)) for number in (signal.SIGHUP, signal.SIGINT)]
 
@@ -237,8 +237,9 @@ async def test_a_model_that_is_not_there_is_an_error_of_one_line() -> None:
     def look_for_the_model() -> Any:
         raise FileNotFoundError("no snapshot of it\non this disk")
 
-    with pytest.raises(EngineFailed, match="vLLM did not start: no snapshot of it"):
-        await launch_vllm(None, look_for_the_model)
+    with pytest.raises(EngineFailed) as raised:
+        await launch_vllm(None, look_for_the_model, "nobody/nothing")
+    assert raised.value.message == "vLLM did not start with the model nobody/nothing: no snapshot of it"
 
 
 @pytest.mark.parametrize(
@@ -261,7 +262,7 @@ async def test_a_value_that_vllms_configuration_refuses_is_bad_input(
             raise ValueError("there are 4096 positions\nin all")
 
     with pytest.raises(InvalidInput) as raised:
-        await launch_vllm(None, lambda: CacheConfig(gpu_memory_utilization=value))
+        await launch_vllm(None, lambda: CacheConfig(gpu_memory_utilization=value), "a model")
     assert (raised.value.where, raised.value.message) == (where, message)
 
 

@@ -160,7 +160,8 @@ class VllmEngine(Engine):
         with contextlib.ExitStack() as files:
             sockets = files.enter_context(temporary_folder("timely-vllm-"))
             with vllm_engine_environment(self._args, sockets):
-                self._llm = await launch_vllm(AsyncLLM, partial(AsyncEngineArgs.from_cli_args, self._args))
+                engine_args = partial(AsyncEngineArgs.from_cli_args, self._args)
+                self._llm = await launch_vllm(AsyncLLM, engine_args, self._args.model)
             self._files = files.pop_all()
         self._tokenizer = self._llm.get_tokenizer()
         from timely.engines.vllm.openai import build_vllm_openai_app

@@ -21,12 +21,13 @@ STOP_S = 12.0
 """Time for the engine's processes to end, seconds. vLLM kills them afterwards, and shared memory is left behind."""
 
 
-async def launch_vllm(async_llm: Any, new_engine_args: Callable[[], Any]) -> Any:
+async def launch_vllm(async_llm: Any, new_engine_args: Callable[[], Any], model: str) -> Any:
     """Start vLLM's engine process; a cancellation ends it.
 
     Args:
         async_llm: vLLM's class ``AsyncLLM``, of which an instance is returned.
         new_engine_args: makes vLLM's arguments, for which it may look for the model.
+        model: its name or folder, for errors.
 
     Raises:
         InvalidInput: vLLM's configuration refuses a value. EngineFailed: vLLM did not start.
@@ -62,7 +63,8 @@ async def launch_vllm(async_llm: Any, new_engine_args: Callable[[], Any]) -> Any
     except ValidationError as error:
         raise _vllm_configuration_error(error) from error
     except (ValueError, RuntimeError, OSError) as error:
-        raise EngineFailed(f"vLLM did not start: {vllm_error_line(error)}", where="vllm") from error
+        line = vllm_error_line(error)
+        raise EngineFailed(f"vLLM did not start with the model {model}: {line}", where="vllm") from error
 
 
 def _vllm_configuration_error(error: ValidationError) -> InvalidInput:
