@@ -193,6 +193,8 @@ def test_a_wrong_report_is_named(served: Fleet, report: Any, status: int, where:
         ("GET", "/v1/robot_profiles/none", 404, "unknown_name"),
         ("GET", "/nowhere", 404, "not_found"),
         ("PATCH", "/v1/tasks", 405, "method_not_allowed"),
+        ("PATCH", "/v1/chat/completions", 405, "method_not_allowed"),
+        ("PATCH", "/tokenize", 405, "method_not_allowed"),
         ("POST", "/v1/chat/completions", 501, "unsupported"),
         ("GET", "/v1/models", 501, "unsupported"),
     ],

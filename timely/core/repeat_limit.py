@@ -2,6 +2,7 @@
 
 import logging
 import math
+from collections.abc import Collection
 
 REPEATS = 10
 INTERVAL_S = 60.0
@@ -31,8 +32,11 @@ class LogRepeatLimit(logging.Filter):
         return count < REPEATS
 
 
-def limit_log_repeats(logger: str) -> None:
-    """Each handler of this logger gets a ``LogRepeatLimit``, unless it has one."""
-    for handler in logging.getLogger(logger).handlers:
-        if not any(isinstance(one, LogRepeatLimit) for one in handler.filters):
-            handler.addFilter(LogRepeatLimit())
+def limit_log_repeats(packages: Collection[str], limit: LogRepeatLimit) -> None:
+    """The loggers that the modules of these packages have by now share the limit.
+
+    A handler would have other loggers too, and a filter of a package's logger does not see those below it.
+    """
+    for name in list(logging.root.manager.loggerDict):
+        if name.startswith(tuple(f"{package}." for package in packages)):
+            logging.getLogger(name).addFilter(limit)

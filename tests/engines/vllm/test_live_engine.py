@@ -301,14 +301,16 @@ async def test_an_engine_error_in_an_openai_request_gets_the_answer_of_vllm(
 async def test_a_client_with_a_wrong_model_name_leaves_few_lines_in_the_log(
     engine: VllmEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (handler,) = logging.getLogger("vllm").handlers
     lines: list[logging.LogRecord] = []
+    handler = logging.Handler()
     monkeypatch.setattr(handler, "emit", lines.append)
+    logging.getLogger("vllm").addHandler(handler)
     transport = httpx.ASGITransport(engine.openai_app)
     async with httpx.AsyncClient(transport=transport, base_url="http://engine") as http:
         for _ in range(2 * REPEATS):
             answer = await http.post("/v1/completions", json={"model": "another", "prompt": "move"})
             assert answer.status_code == 404
+    logging.getLogger("vllm").removeHandler(handler)
     assert len(lines) == REPEATS
 
 

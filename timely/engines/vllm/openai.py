@@ -5,9 +5,14 @@ from typing import Any
 
 from timely.core.errors import Unsupported
 from timely.core.json_log import unchanged_root_logger
-from timely.core.repeat_limit import limit_log_repeats
+from timely.core.repeat_limit import LogRepeatLimit, limit_log_repeats
 
 GENERATION_PATHS = ("/v1/completions", "/v1/chat/completions")
+
+FRONT_END = ("vllm.entrypoints", "vllm.renderers", "vllm.tool_parsers", "vllm.reasoning", "vllm.parser")
+"""vLLM's packages that read requests and write answers."""
+
+REQUEST_MESSAGES = LogRepeatLimit()
 
 
 async def build_vllm_openai_app(llm: Any, args: Any) -> Any:
@@ -35,7 +40,7 @@ async def build_vllm_openai_app(llm: Any, args: Any) -> Any:
     app.router.routes.sort(key=lambda route: getattr(route, "path", None) not in GENERATION_PATHS)
     await init_app_state(llm, app.state, args, tasks)
     # vLLM logs an error for each request that names an unknown model, and for others that clients may repeat.
-    limit_log_repeats("vllm")
+    limit_log_repeats(FRONT_END, REQUEST_MESSAGES)
     # After an engine error vLLM's handler sets this flag of its own server. Timely's server goes on.
     app.state.server = SimpleNamespace(should_exit=False)
     return app

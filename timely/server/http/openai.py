@@ -30,6 +30,7 @@ from timely.server.http.openai_request import (
     openai_http_text,
 )
 from timely.server.http.plain_text import http_plain_text
+from timely.server.http.problem_handlers import http_method_problem
 from timely.server.http.request_state import http_scope_principal
 from timely.server.problems import problem_from_error
 from timely.server.tasks.permissions import task_urgency_within_claims
@@ -38,12 +39,14 @@ from timely.server.tasks.service import TaskService
 
 log = logging.getLogger(__name__)
 
-PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/models", "/tokenize", "/detokenize", "/version")
+READ_PATHS = ("/v1/models", "/version")
 
 TOKEN_PATHS = ("/tokenize", "/detokenize")
 
 PREFIXES = {"/v1/chat/completions": "chatcmpl", "/v1/completions": "cmpl"}
 """Of the ``id`` of an answer; the header ``X-Request-Id`` follows."""
+
+PATHS = (*READ_PATHS, *TOKEN_PATHS, *PREFIXES)
 
 SECRET_HEADERS = (b"authorization", b"cookie")
 """They identify the client to this server; the engine's application does not get them."""
@@ -77,10 +80,14 @@ class OpenAIEndpoints:
         if scope["type"] != "http" or scope["path"] not in PATHS:
             await self._app(scope, receive, send)
             return
+        allowed = ("GET", "HEAD") if scope["path"] in READ_PATHS else ("POST",)
+        if scope["method"] not in allowed:
+            await http_method_problem(scope["method"], scope["path"], allowed)(scope, receive, send)
+            return
         try:
             inner = self._engine_app(scope["path"])
             scope = {**scope, "headers": [one for one in scope["headers"] if one[0] not in SECRET_HEADERS]}
-            if scope["method"] != "POST" or scope["path"] not in (*PREFIXES, *TOKEN_PATHS):
+            if scope["path"] in READ_PATHS:
                 await inner(scope, receive, send)
                 return
             message = await receive()

@@ -1,7 +1,7 @@
 """The handlers that answer every error of the HTTP application with a problem."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 
 from fastapi import FastAPI, Request
@@ -42,6 +42,13 @@ def http_problem_from_validation(
     return InvalidInput(message, where=where or "body")
 
 
+def http_method_problem(method: str, path: str, allowed: Iterable[str]) -> Response:
+    """The response to a method that the path does not have."""
+    allow, status = ", ".join(allowed), HTTPStatus.METHOD_NOT_ALLOWED
+    problem = Problem(_HTTP_CODES[status], f"{method} is not one of: {allow}", path, status, status.phrase)
+    return problem.response({"Allow": allow})
+
+
 def _allowed_http_methods(app: FastAPI, request: Request) -> list[str]:
     """The methods of every route of the path; starlette names those of one route only."""
     methods: set[str] = set()
@@ -68,9 +75,8 @@ def install_http_problem_handlers(app: FastAPI) -> None:
         title = HTTPStatus(error.status_code).phrase
         detail, headers = str(error.detail), dict(error.headers or {})
         if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-            headers["Allow"] = ", ".join(_allowed_http_methods(app, request))
-            detail = f"{request.method} is not one of: {headers['Allow']}"
-        elif error.status_code == HTTPStatus.NOT_FOUND:
+            return http_method_problem(request.method, request.url.path, _allowed_http_methods(app, request))
+        if error.status_code == HTTPStatus.NOT_FOUND:
             detail = "there is nothing at this path; /openapi.json lists the paths"
         return Problem(code, detail, request.url.path, error.status_code, title).response(headers)
 
