@@ -105,7 +105,6 @@ def quiet_cli_terminal(command: str, *, verbose: bool = False) -> Iterator[CliTe
         try:
             yield terminal
         except EngineFailed as error:
-            sys.stderr.flush()
             cause = CAUSE.search(path.read_text(errors="replace")) if CAUSE_ABOVE in error.message else None
             message = f"vLLM did not start: {cause[1]}" if cause else error.message
             raise EngineFailed(f"{message}; see {path}", where=error.where) from error
