@@ -108,7 +108,7 @@ def test_a_folder_that_vanishes_costs_lines_until_it_is_back(
     for _ in range(3):
         written.log.write("lost")
         until(written.log._waiting.empty)
-    until(lambda: "lines are lost" in caplog.text)
+    until(lambda: f"{written.path}: lines are lost from here on: No such file or directory" in caplog.text)
     folder.mkdir()
     written.write_until_there()
     written.log.close()

@@ -120,7 +120,7 @@ class TelemetryEventLog:
             )
             self._waiting.put(None, timeout=CLOSE_TIMEOUT_S)
         except queue.Full:
-            log.error("the event log's disk does not keep up: the end of the log is missing")
+            log.error("%s: its disk does not keep up, and the end of the log is missing", self._path)
             return
         thread.join(CLOSE_TIMEOUT_S)
 
@@ -142,7 +142,7 @@ class TelemetryEventLog:
                     refused_lines, is_new = 0, False
                 except OSError as error:
                     if not refused_lines:
-                        log.error("event log: lines are lost from here on: %s", error)
+                        log.error("%s: lines are lost from here on: %s", self._path, error.strerror)
                     refused_lines += len(own_lines)
         finally:
             self._file.close()
@@ -210,7 +210,7 @@ def _lock_event_log(file: FileIO) -> None:
         raise BlockingIOError(error.errno, "another server writes it") from error
     except OSError as error:
         # Some network file systems have no locks.
-        log.warning("event log: other servers cannot be kept from it: %s", error)
+        log.warning("%s: other servers cannot be kept from it: %s", file.name, error)
 
 
 def _event_log_wall_time() -> str:
