@@ -247,20 +247,26 @@ async def test_sigterm_lets_plans_finish_unless_it_comes_twice(signals: int) -> 
         assert await serving == signal.SIGTERM
 
 
-async def test_answers_of_the_openai_endpoint_may_finish_after_sigterm() -> None:
+@pytest.mark.parametrize("signals", [1, 2])
+async def test_answers_of_the_openai_endpoint_may_finish_after_sigterm(signals: int) -> None:
+    """After a second signal the engine ends them, and the client may ask another server."""
     urls: asyncio.Queue[str] = asyncio.Queue()
     request_event, answer_event = asyncio.Event(), asyncio.Event()
 
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
         request_event.set()
         await answer_event.wait()
-        await JSONResponse({})(scope, receive, send)
+        await JSONResponse({}, 200 if signals == 1 else 500)(scope, receive, send)
 
-    engine = ScriptedEngine(PLANS)
-    engine.openai_app = application  # type: ignore[attr-defined]
+    class Answering(ScriptedEngine):
+        openai_app = staticmethod(application)
+
+        def end_answers(self) -> None:
+            answer_event.set()
+
     settings = ServerSettings(drain_s=1000.0)
     serving = asyncio.create_task(
-        run_server(engine, settings, None, catalogue(), port=0, on_ready=urls.put_nowait)
+        run_server(Answering(PLANS), settings, None, catalogue(), port=0, on_ready=urls.put_nowait)
     )
     async with asyncio.timeout(WAIT_S), httpx.AsyncClient(headers=OWNER) as http:
         url = await urls.get()
@@ -272,8 +278,13 @@ async def test_answers_of_the_openai_endpoint_may_finish_after_sigterm() -> None
         for _ in range(20):
             assert ready.json()["code"] == "draining"
             ready = await http.get(url + "/readyz")
-        answer_event.set()
-        assert (await chat).status_code == 200
+        if signals == 1:
+            answer_event.set()
+            assert (await chat).status_code == 200
+        else:
+            os.kill(os.getpid(), signal.SIGTERM)
+            answer = await chat
+            assert (answer.status_code, answer.json()["detail"]) == (503, "the server is shutting down")
         assert await serving == signal.SIGTERM
 
 

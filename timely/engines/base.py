@@ -484,6 +484,9 @@ class Engine(ABC):
     def max_prompt_tokens(self) -> int:
         return 1 << 20
 
+    def end_answers(self) -> None:
+        """End the answers of ``openai_app`` that are in generation, with an error: the server shuts down."""
+
     def openai_fields(self, hints: Mapping[str, Any], body: Mapping[str, Any]) -> dict[str, Any]:
         """Fields for the body of an OpenAI request, by which ``openai_app`` gets its hints in the same asyncio task.
 

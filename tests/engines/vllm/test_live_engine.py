@@ -301,6 +301,7 @@ async def test_an_engine_error_in_an_openai_request_gets_the_answer_of_vllm(
 async def test_a_client_with_a_wrong_model_name_leaves_few_lines_in_the_log(
     engine: VllmEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    chat = {"model": "another", "messages": [{"role": "user", "content": "move"}]}
     lines: list[logging.LogRecord] = []
     handler = logging.Handler()
     monkeypatch.setattr(handler, "emit", lines.append)
@@ -308,7 +309,7 @@ async def test_a_client_with_a_wrong_model_name_leaves_few_lines_in_the_log(
     transport = httpx.ASGITransport(engine.openai_app)
     async with httpx.AsyncClient(transport=transport, base_url="http://engine") as http:
         for _ in range(2 * REPEATS):
-            answer = await http.post("/v1/completions", json={"model": "another", "prompt": "move"})
+            answer = await http.post("/v1/chat/completions", json=chat)
             assert answer.status_code == 404
     logging.getLogger("vllm").removeHandler(handler)
     assert len(lines) == REPEATS

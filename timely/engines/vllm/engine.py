@@ -62,6 +62,7 @@ from timely.engines.vllm.engine_events import (
 )
 from timely.engines.vllm.engine_process import (
     ctrl_c_ends_vllm_start,
+    fail_vllm_generations,
     kill_vllm,
     launch_vllm,
     shut_down_vllm,
@@ -234,6 +235,10 @@ class VllmEngine(Engine):
         with self._files:
             if llm is not None:
                 await shut_down_vllm(llm)
+
+    def end_answers(self) -> None:
+        if self._llm is not None:
+            fail_vllm_generations(self._llm)
 
     async def wait_dead(self) -> EngineFailed:
         return await vllm_death(self._running())

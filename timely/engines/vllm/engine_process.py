@@ -81,16 +81,21 @@ async def vllm_death(llm: Any) -> EngineDied:
     return EngineDied("its process ended", where="vllm")
 
 
+def fail_vllm_generations(llm: Any) -> None:
+    """Live generations get the error of an engine that has died."""
+    from vllm.v1.engine.exceptions import EngineDeadError
+
+    llm.output_processor.propagate_error(EngineDeadError())
+
+
 async def shut_down_vllm(llm: Any) -> None:
     # vLLM cancels the reader of its outputs only after the engine has ended, and the reader would log that as a
     # failure. So it ends first, and live generations get the error that it would have passed on.
     reader = getattr(llm, "output_handler", None)
     if reader is not None and reader.get_loop() is asyncio.get_running_loop():
-        from vllm.v1.engine.exceptions import EngineDeadError
-
         reader.cancel()
         await asyncio.gather(reader, return_exceptions=True)
-        llm.output_processor.propagate_error(EngineDeadError())
+        fail_vllm_generations(llm)
     await asyncio.get_running_loop().run_in_executor(None, llm.shutdown, STOP_S)
 
 

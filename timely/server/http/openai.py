@@ -136,17 +136,18 @@ class OpenAIEndpoints:
         """Let the engine's application answer.
 
         Raises:
-            Overloaded: the engine died before the answer began.
+            Overloaded: the engine died, or the server shuts down, before the answer began.
         """
         supervisor = self._service.engine.supervisor
         deaths = supervisor.deaths
-        answer = OpenAIAnswer(send, lambda: supervisor.died_since(deaths))
+        answer = OpenAIAnswer(send, lambda: self._service.stopping or supervisor.died_since(deaths))
         try:
             await inner(scope, receive, answer.send)
         except Exception:
-            if not answer.refuse_if_dead():
+            if not answer.refuse_if_ended():
                 raise
         if answer.refused:
+            self._service.check_ready()
             raise supervisor.restarting()
 
     def _engine_app(self, path: str) -> ASGIApp:

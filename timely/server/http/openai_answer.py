@@ -1,4 +1,4 @@
-"""The answer of the engine's OpenAI application, which becomes a refusal if the engine died before it began."""
+"""The answer of the engine's OpenAI application, which becomes a refusal if the engine ended before it began."""
 
 from collections.abc import Callable
 from http import HTTPStatus
@@ -13,16 +13,16 @@ class OpenAIAnswer:
     """Passes an answer on, its head together with its first body.
 
     Args:
-        engine_died: whether the engine has died since the request was passed on.
+        engine_ended: whether the engine has died, or ended its answers, since the request was passed on.
 
     Attributes:
-        refused: the answer was an error of the dead engine, and nothing of it was sent.
+        refused: the answer was an error of the ended engine, and nothing of it was sent.
     """
 
-    def __init__(self, send: Send, engine_died: Callable[[], bool]) -> None:
+    def __init__(self, send: Send, engine_ended: Callable[[], bool]) -> None:
         self.refused = False
         self._send = send
-        self._engine_died = engine_died
+        self._engine_ended = engine_ended
         self._head: Message | None = None
         self._has_begun = False
 
@@ -35,14 +35,14 @@ class OpenAIAnswer:
         head, self._head = self._head, None
         if head is not None:
             failed = head["status"] >= HTTPStatus.INTERNAL_SERVER_ERROR
-            if (failed or message.get("body", b"").startswith(STREAM_ERROR)) and self._engine_died():
+            if (failed or message.get("body", b"").startswith(STREAM_ERROR)) and self._engine_ended():
                 self.refused = True
                 return
             self._has_begun = True
             await self._send(head)
         await self._send(message)
 
-    def refuse_if_dead(self) -> bool:
-        """After an error of the application: refuse if the engine died before anything was sent."""
-        self.refused = self.refused or (not self._has_begun and self._engine_died())
+    def refuse_if_ended(self) -> bool:
+        """After an error of the application: refuse if the engine ended before anything was sent."""
+        self.refused = self.refused or (not self._has_begun and self._engine_ended())
         return self.refused

@@ -152,10 +152,11 @@ class TaskService:
     async def drain(self) -> None:
         """Admit no more tasks and end those in generation, so that their event streams end with the reason.
 
-        The streams of the stop end too.
+        Answers of the engine's own application and the streams of the stop end too.
         """
         self._stopping = True
         await self.lifecycle.drain(SHUTTING_DOWN)
+        self.engine.engine.end_answers()
         self.fleet_stop.latch.end_streams()
 
     @property
