@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -44,6 +45,9 @@ def compiler() -> Any:
     )
 
 
+NO_SAMPLING = {"seed": None, "temperature": 0.0, "min_p": 0.0, "logit_bias": None}
+
+
 def drafted(
     compiler: Any,
     plan: str,
@@ -53,8 +57,7 @@ def drafted(
     tokenizer: Any = None,
     own: list[int] | None = None,
     awaits_value: bool = False,
-    seed: int | None = None,
-    temperature: float = 0.0,
+    sampling: Mapping[str, Any] = NO_SAMPLING,
 ) -> list[str]:
     """The drafts of a request that has written ``plan``, token by token."""
     skill_set = find_skill_set("arm").model_copy(update={"max_statements": 2})
@@ -63,7 +66,7 @@ def drafted(
     request = SimpleNamespace(
         request_id="r", spec_token_ids=own or [], is_prefill_chunk=False, is_finished=lambda: False,
         structured_output_request=SimpleNamespace(grammar=SimpleNamespace(matcher=matcher, ctx=compiler)),
-        sampling_params=SimpleNamespace(seed=seed, temperature=temperature),
+        sampling_params=SimpleNamespace(**{**NO_SAMPLING, **sampling}),
     )  # fmt: skip
     manager = SimpleNamespace(validate_tokens=lambda request, token_ids: token_ids)
     scheduler: Any = SimpleNamespace(
@@ -81,23 +84,16 @@ def drafted(
 
 
 def step_of(
-    drafts: dict[str, list[int]], *, temperature: float = 0.0, on_cpu: bool = True
+    drafts: dict[str, list[int]], *, on_cpu: bool = True
 ) -> tuple[dict[str, list[int]], dict[str, int], int]:
-    """Drafts, tokens by request and all tokens of a step with a plan, a request and a chat of that temperature."""
+    """Drafts, tokens by request and all tokens of a step with a plan, a request and a chat."""
     tokens = {name: 1 + len(drafts.get(name, ())) for name in ("plan", "request", "chat")}
-    requests = {
-        name: SimpleNamespace(
-            sampling_params=SimpleNamespace(temperature=temperature if name == "chat" else 0.0)
-        )
-        for name in tokens
-    }
-    scheduler: Any = SimpleNamespace(requests=requests)
     step: Any = SimpleNamespace(
         scheduled_spec_decode_tokens=dict(drafts), num_scheduled_tokens=tokens,
         total_num_scheduled_tokens=sum(tokens.values()),
     )  # fmt: skip
     nothing: Any = None
-    ForcedDrafts(scheduler, nothing, nothing, nothing, on_cpu=on_cpu).take_out(step)
+    ForcedDrafts(nothing, nothing, nothing, nothing, on_cpu=on_cpu).take_out(step)
     return step.scheduled_spec_decode_tokens, step.num_scheduled_tokens, step.total_num_scheduled_tokens
 
 
@@ -140,12 +136,19 @@ def test_nothing_is_drafted_behind_a_blocking_skill(compiler: Any) -> None:
 
 @pytest.mark.process
 @pytest.mark.parametrize(
-    ("seed", "temperature", "drafts"), [(7, 1.0, []), (7, 0.0, ["('"]), (None, 1.0, ["('"])]
+    ("sampling", "drafts"),
+    [
+        ({"seed": 7, "temperature": 1.0}, []),
+        ({"seed": 7}, ["('"]),
+        ({"temperature": 1.0}, ["('"]),
+        ({"temperature": 1.0, "min_p": 0.1}, []),
+        ({"logit_bias": {3: 1.0}}, []),
+    ],
 )
-def test_seeded_draws_depend_on_no_draft(
-    compiler: Any, seed: int | None, temperature: float, drafts: list[str]
+def test_draws_by_a_seed_and_changed_logits_take_no_drafts(
+    compiler: Any, sampling: dict[str, Any], drafts: list[str]
 ) -> None:
-    assert drafted(compiler, "pick", seed=seed, temperature=temperature) == drafts
+    assert drafted(compiler, "pick", sampling=sampling) == drafts
 
 
 @pytest.mark.process
@@ -154,12 +157,6 @@ def test_drafts_of_the_engine_stay_where_nothing_else_is_forced(compiler: Any) -
     assert drafted(compiler, "p", own=[place]) == ["place"]
     assert drafted(compiler, "pick", own=longer) == ["('", "red"], "it goes on behind the forced token"
     assert drafted(compiler, "pick", ["cup"], own=longer) == ["('", "cup", "');"]
-
-
-def test_on_a_cpu_nothing_is_drafted_beside_a_request_that_samples() -> None:
-    drafts = {"plan": [3, 4], "request": [-1, -1, -1, -1], "chat": [5]}
-    assert step_of(drafts, temperature=0.7) == ({}, {"plan": 1, "request": 1, "chat": 1}, 3)
-    assert step_of(drafts, temperature=0.7, on_cpu=False)[0] == drafts
 
 
 def test_on_a_cpu_no_placeholder_is_computed() -> None:

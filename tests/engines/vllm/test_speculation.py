@@ -42,11 +42,23 @@ def reciting_model(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(write_tiny_model(tmp_path_factory.mktemp("reciting") / "model", "reciting"))
 
 
-def planned(engine: Any, *, beside: bool = False) -> tuple[list[int], int]:
-    """Tokens of a plan under a grammar with the names of a scene, and its steps.
+BIAS_TOKEN = 70
+CHATS: dict[str, dict[str, Any]] = {
+    "seeded": {"temperature": 1.0, "seed": 1, "top_p": 0.9},
+    "min_p": {"temperature": 1.0, "min_p": 1.0},  # leaves the likeliest token alone
+    "biased": {"temperature": 0.0, "logit_bias": {BIAS_TOKEN: 100.0}},
+    "greedy": {"temperature": 0.0, "logprobs": 2},
+}
+"""Sampling parameters of ordinary requests whose tokens do not depend on draws without a seed."""
+
+
+def planned(
+    engine: Any, chats: dict[str, dict[str, Any]] | None = None, **sampling: Any
+) -> tuple[dict[str, list[int]], int]:
+    """Tokens of a plan under a grammar with the names of a scene, and of chats beside it; and the plan's steps.
 
     Args:
-        beside: a request that samples runs with it.
+        sampling: parameters of the plan, which is greedy otherwise.
     """
     from vllm import SamplingParams
     from vllm.sampling_params import StructuredOutputsParams
@@ -55,10 +67,10 @@ def planned(engine: Any, *, beside: bool = False) -> tuple[list[int], int]:
         grammar="""root ::= call call call call\ncall ::= ("pick" | "place") "('" [a-z ]{1,20} "');\""""
     )
     timely = {"skill_set": "arm", "robot": "sim-arm", "names": ["tin of paint", "kettle"]}
-    engine.add("plan", "pick('tin of paint');place('tray');", 80, timely, structured_outputs=rules)
-    if beside:
-        sampling = SamplingParams(temperature=1.0, seed=1, max_tokens=4, ignore_eos=True)
-        engine.llm.llm_engine.add_request("chat", "Once upon a time", sampling)
+    engine.add("plan", "pick('tin of paint');place('tray');", 80, timely, structured_outputs=rules, **sampling)
+    for name, parameters in (chats or {}).items():
+        chat = SamplingParams(max_tokens=TOKENS, ignore_eos=True, **parameters)
+        engine.llm.llm_engine.add_request(name, "Once upon a time", chat)
     # The robot is done with each segment at once.
     controller, steps = engine.scheduler.controller, []
     with pytest.MonkeyPatch.context() as patch:
@@ -76,8 +88,7 @@ def planned(engine: Any, *, beside: bool = False) -> tuple[list[int], int]:
 
         patch.setattr(engine.scheduler, "schedule", counted)
         done = engine.run()
-    assert len(done) == 1 + beside
-    return list(done["plan"].outputs[0].token_ids), sum(steps)
+    return {name: list(output.outputs[0].token_ids) for name, output in done.items()}, sum(steps)
 
 
 def repeated(engine: Any, *, beside: bool = False) -> list[int]:
@@ -100,23 +111,34 @@ def repeated(engine: Any, *, beside: bool = False) -> list[int]:
 
 
 @pytest.fixture(scope="session")
-def plain_plan(sync_engine: Any) -> tuple[list[int], int]:
-    """A plan without drafts, from the shared engine."""
-    return planned(sync_engine)
+def plain_plan(sync_engine: Any) -> tuple[dict[str, list[int]], int]:
+    """A plan and chats without drafts, from the shared engine."""
+    return planned(sync_engine, CHATS)
 
 
-def test_without_drafts_each_token_of_a_plan_takes_a_step(plain_plan: tuple[list[int], int]) -> None:
-    token_ids, steps = plain_plan
-    assert steps == len(token_ids)
+def test_without_drafts_each_token_of_a_plan_takes_a_step(
+    plain_plan: tuple[dict[str, list[int]], int],
+) -> None:
+    tokens, steps = plain_plan
+    assert steps == len(tokens["plan"])
+    assert set(tokens["biased"]) == {BIAS_TOKEN}
+    assert tokens["min_p"] == tokens["greedy"] != tokens["seeded"]
 
 
 def test_forced_tokens_of_a_plan_take_no_step(
-    plain_plan: tuple[list[int], int], tiny_model: str, sync_engine: Any, new_engine: Callable[..., Any]
+    plain_plan: tuple[dict[str, list[int]], int],
+    tiny_model: str,
+    sync_engine: Any,
+    new_engine: Callable[..., Any],
 ) -> None:
+    """Nor do they change what requests beside it get, with any parameters of sampling."""
     engine = new_engine(model=tiny_model, speculative_config=dict(SPECULATIVE_CONFIG))
-    token_ids, steps = planned(engine, beside=True)
-    assert token_ids == plain_plan[0]
-    assert steps <= 0.6 * len(token_ids), f"{steps} steps for {len(token_ids)} tokens"
+    tokens, steps = planned(engine, CHATS)
+    assert tokens == plain_plan[0]
+    assert steps <= 0.6 * len(tokens["plan"]), f"{steps} steps for {len(tokens['plan'])} tokens"
+    likeliest, drawn_steps = planned(engine, CHATS, temperature=1.0, top_p=1e-6)
+    assert likeliest == tokens, "drawn from the likeliest token alone"
+    assert drawn_steps == steps
     assert repeated(engine, beside=True) == repeated(engine) == repeated(sync_engine)
 
 

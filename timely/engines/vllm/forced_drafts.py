@@ -31,6 +31,11 @@ SPECULATIVE_CONFIG = {
 """vLLM's ``--speculative-config`` for an engine whose only drafts are forced tokens."""
 
 
+def drafts_forced_tokens_only(speculative_config: Any) -> bool:
+    """Whether an engine's only drafts are forced tokens. ``speculative_config``: vLLM's, or None."""
+    return getattr(speculative_config, "model", None) == SPECULATIVE_CONFIG["model"]
+
+
 class NoDrafts:
     """A drafter of vLLM's workers that drafts nothing, so that all drafts are the scheduler's."""
 
@@ -44,14 +49,16 @@ class NoDrafts:
         return [[] for _ in sampled_token_ids]
 
 
-def draws_by_seed(request: Any) -> bool:
-    """Whether its tokens are random draws that must be the same in another run, with other steps.
+def takes_no_drafts(request: Any) -> bool:
+    """Whether its sampling parameters exclude drafts.
 
-    Where a draft stands, vLLM draws whether to accept it, and else it draws the token. So with drafts a draw depends on
-    where steps end, unless the grammar allows no other token.
+    ``min_p`` and ``logit_bias`` are not applied to them. With a seed the tokens are draws that must be the same in
+    another run, with other steps. Where a draft stands, vLLM draws whether to accept it, and else it draws the token. So
+    with drafts a draw depends on where steps end, unless the grammar allows no other token.
     """
     sampling = request.sampling_params
-    return bool(sampling.seed is not None and sampling.temperature > 0)
+    draws_by_seed = sampling.seed is not None and sampling.temperature > 0
+    return bool(draws_by_seed or sampling.min_p or sampling.logit_bias)
 
 
 class ForcedDrafts:
@@ -88,7 +95,7 @@ class ForcedDrafts:
             if state is None or state.awaits_value:
                 continue
             request = state.request
-            if request.is_finished() or request.is_prefill_chunk or draws_by_seed(request):
+            if request.is_finished() or request.is_prefill_chunk or takes_no_drafts(request):
                 continue
             token_ids = self._token_ids(request)
             if token_ids and request.spec_token_ids[: len(token_ids)] != token_ids:
@@ -97,18 +104,12 @@ class ForcedDrafts:
                 )
 
     def take_out(self, step: SchedulerOutput) -> None:
-        """Take the drafts out of a step that an engine on a CPU would verify wrongly, or for nothing.
-
-        There vLLM 0.32 and 0.33 verify drafts wrongly beside a temperature above 0, also those of greedy requests: a
-        kernel leaves temperatures unwritten. And it pads the last token of a prompt with placeholders, for CUDA graphs.
-        """
+        """Take placeholders out of a step on a CPU; vLLM pads the last token of a prompt with them, for CUDA graphs."""
         drafts = step.scheduled_spec_decode_tokens
         if not (self._on_cpu and drafts):
             return
-        requests = self._scheduler.requests
-        samples = any(requests[name].sampling_params.temperature > 0 for name in step.num_scheduled_tokens)
         for request_id, token_ids in list(drafts.items()):
-            if samples or PLACEHOLDER in token_ids:
+            if PLACEHOLDER in token_ids:
                 del drafts[request_id]
                 step.num_scheduled_tokens[request_id] -= len(token_ids)
                 step.total_num_scheduled_tokens -= len(token_ids)

@@ -8,6 +8,7 @@
 * Beam search with our parameters is refused: vLLM drops them there.
 * Options of our scheduler are checked before the model loads.
 * Seeded plans draw by position in vLLM's older model runner (``seeded_draws.py``).
+* On CPUs drafts are verified with the right sampling parameters (``cpu_sampling.py``).
 * Where the options say so, eager engines on CPUs use vLLM's fused kernels (``fused_kernels.py``).
 * ``/metrics`` of ``vllm serve`` has the load of the engines (``load_gauges.py``).
 
@@ -52,6 +53,7 @@ def register_vllm_plugin() -> None:
 
 def _vllm_additions() -> list[tuple[Any, str, Callable[..., Any]]]:
     """(class, name of the method, addition); none where they are installed."""
+    from vllm.sampling_params import SamplingParams
     from vllm.v1.engine import core
     from vllm.v1.engine.input_processor import InputProcessor
     from vllm.v1.engine.output_processor import RequestState
@@ -75,6 +77,11 @@ def _vllm_additions() -> list[tuple[Any, str, Callable[..., Any]]]:
         (RequestState, "make_request_output", _attach_vllm_account(RequestState.make_request_output)),
         (InputProcessor, "__init__", _before_vllm_requests(InputProcessor.__init__)),
         (InputProcessor, "process_inputs", _validating_vllm_parameters(InputProcessor.process_inputs)),
+        (
+            SamplingParams,
+            "_validate_spec_decode",
+            _accepting_beside_forced_drafts(SamplingParams._validate_spec_decode),
+        ),
         (WorkerWrapperBase, "init_device", _with_own_computing(WorkerWrapperBase.init_device)),
         (PrometheusStatLogger, "record", _showing_vllm_load(PrometheusStatLogger.record)),
     ]
@@ -177,9 +184,16 @@ def _with_own_computing(init: Callable[[Any], None]) -> Callable[[Any], None]:
     @functools.wraps(init)
     def init_device(self: Any) -> None:
         """The model is loaded after this."""
-        init(self)
+        from timely.engines.vllm.forced_drafts import drafts_forced_tokens_only
+
         config = self.vllm_config
-        if config.scheduler_config.scheduler_cls == SCHEDULER:
+        is_ours = config.scheduler_config.scheduler_cls == SCHEDULER
+        if is_ours or drafts_forced_tokens_only(config.speculative_config):
+            from timely.engines.vllm.cpu_sampling import mend_cpu_sampling
+
+            mend_cpu_sampling()
+        init(self)
+        if is_ours:
             from timely.engines.vllm.seeded_draws import draw_by_position
             from timely.engines.vllm.settings import SchedulerSettings
 
@@ -279,6 +293,20 @@ def _refusing_vllm_parameters(to_params: Callable[..., Any]) -> Callable[..., An
         return to_params(self, *args, **kwargs)
 
     return to_beam_search_params
+
+
+def _accepting_beside_forced_drafts(validate: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    @functools.wraps(validate)
+    def _validate_spec_decode(self: Any, speculative_config: Any) -> None:
+        """``min_p`` and ``logit_bias``: forced drafts are made for plans without them only."""
+        from vllm.platforms import current_platform
+
+        from timely.engines.vllm.forced_drafts import drafts_forced_tokens_only
+
+        if not (current_platform.is_cpu() and drafts_forced_tokens_only(speculative_config)):
+            validate(self, speculative_config)
+
+    return _validate_spec_decode
 
 
 def _validating_vllm_parameters(process: Callable[..., Any]) -> Callable[..., Any]:
