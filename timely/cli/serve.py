@@ -91,13 +91,13 @@ def command(
         int | None, typer.Option(min=1, help="Most prompt tokens of one request in one step.")
     ] = None,
     jump_ahead: Annotated[
-        bool,
+        bool | None,
         typer.Option(
-            "--jump-ahead",
+            "--jump-ahead/--no-jump-ahead",
             help="Tokens that a plan's grammar forces take no step of their own. By vLLM's speculative decoding, "
-            "beside which it refuses min_p and logit_bias.",
+            "beside which it refuses min_p and logit_bias on GPUs. Default: on CPUs with the packaged model.",
         ),
-    ] = False,
+    ] = None,
     principals: Annotated[
         Path | None,
         typer.Option(

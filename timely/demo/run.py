@@ -94,9 +94,6 @@ def _start_demo_server(options: DemoOptions, children: ChildProcesses, folder: P
     ]  # fmt: skip
     if options.engine == "vllm":
         command += ["--journal", str(folder / "journal.jsonl")]
-        if not any(argument.startswith("--model") for argument in options.serve):
-            # Other models may not take it. No chat is there to lose sampling options by it.
-            command.append("--jump-ahead")
     server = children.start("server", [*command, *options.serve], {"PYTHONUNBUFFERED": "1"})
     with _demo_progress(console, "loading the model into vLLM") as tick:
         url = server.wait_for_line("serving on ", SERVER_START_S, tick).split()[0]

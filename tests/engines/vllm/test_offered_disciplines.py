@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -78,6 +79,35 @@ def test_at_start_it_is_refused_by_name() -> None:
     for arguments, method in (((), "custom_class"), (("--speculative-config", DRAFTS), "ngram")):
         parsed = parse_vllm_arguments(VllmOptions(jump_ahead=True, arguments=arguments))
         assert parsed.speculative_config["method"] == method, "the caller's own drafts win"
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize(
+    ("model", "arguments", "is_cpu", "jumps"),
+    [
+        (None, (), True, True),
+        (None, ("--max-num-seqs", "8"), True, True),
+        (None, (), False, False),
+        ("made-up/model", (), True, False),
+        (None, ("--logits-processors", "a:B"), True, False),
+        (None, ("--async-scheduling",), True, False),
+        (None, ("--pipeline-parallel-size=2",), True, False),
+    ],
+)
+def test_forced_tokens_take_no_step_where_that_excludes_nothing(
+    model: str | None,
+    arguments: tuple[str, ...],
+    is_cpu: bool,
+    jumps: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("vllm", reason="needs vLLM")
+    import vllm.platforms
+
+    monkeypatch.setattr(type(vllm.platforms.current_platform), "is_cpu", lambda self: is_cpu)
+    options = VllmOptions(model=model, arguments=arguments, jump_ahead=None)
+    assert bool(parse_vllm_arguments(options).speculative_config) == jumps
+    assert not parse_vllm_arguments(replace(options, jump_ahead=False)).speculative_config
 
 
 @pytest.mark.engine

@@ -67,7 +67,9 @@ def planned(
         grammar="""root ::= call call call call\ncall ::= ("pick" | "place") "('" [a-z ]{1,20} "');\""""
     )
     timely = {"skill_set": "arm", "robot": "sim-arm", "names": ["tin of paint", "kettle"]}
-    engine.add("plan", "pick('tin of paint');place('tray');", 80, timely, structured_outputs=rules, **sampling)
+    engine.add(
+        "plan", "pick('tin of paint');place('tray');", 80, timely, structured_outputs=rules, **sampling
+    )
     for name, parameters in (chats or {}).items():
         chat = SamplingParams(max_tokens=TOKENS, ignore_eos=True, **parameters)
         engine.llm.llm_engine.add_request(name, "Once upon a time", chat)

@@ -30,8 +30,12 @@ def command(
     ] = False,
     discipline: Annotated[str, typer.Option(help="Queue discipline.")] = "timely",
     jump_ahead: Annotated[
-        bool, typer.Option("--jump-ahead", help="Tokens that grammar and names force take no step.")
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--jump-ahead/--no-jump-ahead",
+            help="Tokens that grammar and names force take no step. Default: as timely serve.",
+        ),
+    ] = None,
     model: Annotated[
         str | None, typer.Option(metavar="DIR|NAME", help="Model to serve; the packaged one by default.")
     ] = None,

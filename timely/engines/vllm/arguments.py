@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
@@ -68,6 +68,9 @@ FRONT_END = re.compile(
 )
 """Arguments of vLLM's own HTTP server, which does not run here, and of endpoints that ours does not pass on."""
 
+EXCLUDES_DRAFTS = frozenset({"logits_processors", "async_scheduling", "pipeline_parallel_size"})
+"""Arguments beside which vLLM refuses drafts of our kind, or which say how steps follow each other."""
+
 FRONT_END_MODULES = (
     "vllm.entrypoints.launchers.cli_args",
     "vllm.entrypoints.launchers.launcher",
@@ -97,8 +100,11 @@ class VllmOptions:
     """Predictor files for disciplines; each discipline takes its own when it is switched to."""
     max_batch: int | None = None
     prefill_chunk: int | None = None
-    jump_ahead: bool = False
-    """Tokens that a plan's grammar forces take no step of their own; ``--speculative-config`` is ours by default."""
+    jump_ahead: bool | None = False
+    """Tokens that a plan's grammar forces take no step of their own; ``--speculative-config`` is ours by default.
+
+    None: on CPUs with the packaged model, where no other argument excludes it.
+    """
     journal: str | None = None
     journal_details: bool = True
     arguments: tuple[str, ...] = ()
@@ -163,7 +169,9 @@ def parse_vllm_arguments(options: VllmOptions) -> Any:
     apart = own.enable_lora
     model = str(resolve_vllm_model(options.model, planner=NO_PLANNER if apart else options.planner))
     arguments = [
-        *_default_vllm_arguments(arguments, changed_names, model, jump_ahead=options.jump_ahead),
+        *_default_vllm_arguments(
+            arguments, changed_names, model, jump_ahead=_jumps_ahead(options, changed_names)
+        ),
         *arguments,
         "--model",
         model,
@@ -302,6 +310,22 @@ def fastest_vllm_dtype() -> str:
     from vllm.platforms import current_platform
 
     return compute_type() if current_platform.is_cpu() else "auto"
+
+
+def _jumps_ahead(options: VllmOptions, changed_names: Collection[str]) -> bool:
+    """Whether forced tokens take no step; by itself where it takes nothing from any request.
+
+    On GPUs steps would no longer be composed ahead. Models with Mamba states take no drafts.
+    """
+    from vllm.platforms import current_platform
+
+    if options.jump_ahead is not None:
+        return options.jump_ahead
+    return (
+        current_platform.is_cpu()
+        and options.model is None
+        and not EXCLUDES_DRAFTS.intersection(changed_names)
+    )
 
 
 def _default_vllm_arguments(

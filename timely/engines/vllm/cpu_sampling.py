@@ -1,12 +1,14 @@
 """Sampling beside drafts in vLLM's workers on CPUs, where vLLM 0.32 and 0.33 do less than their kernels can.
 
-Three things are mended there:
+What is mended there:
 
 * vLLM spreads temperatures, ``top_p`` and ``top_k`` over the drafts of a step into a copy, and verifies with whatever
   its memory held. So drafts were judged wrongly once any request of the step sampled.
 * With speculative decoding vLLM makes no processors for ``min_p`` and ``logit_bias``, since it does not apply them to
   drafts. A request without drafts takes its token from all processors, so forced drafts of plans exclude neither.
-* For the same reason its front-end refuses both parameters.
+  Its front-end accepts both beside forced drafts (``plugin.py``).
+* An engine that may speculate verifies in each step, and draws a number a request and token of the vocabulary for it.
+  For 24 requests that sample, that is a third of a step. No draw is made where no drafting request samples.
 """
 
 import functools
@@ -20,6 +22,9 @@ from vllm.platforms import current_platform
 
 from timely.engines.vllm.forced_drafts import drafts_forced_tokens_only
 
+GREEDY_TEMPERATURE = 0
+"""vLLM's, of a request that does not sample."""
+
 
 def mend_cpu_sampling() -> None:
     """Mend the model runner that this process makes next, where it computes on a CPU."""
@@ -29,9 +34,26 @@ def mend_cpu_sampling() -> None:
     from vllm.v1.worker import gpu_model_runner
 
     rejection_sampler.expand_batch_to_tokens = spread_over_drafts
-    build = gpu_model_runner.build_logitsprocs
+    build, draw = gpu_model_runner.build_logitsprocs, rejection_sampler.sample_recovered_tokens
     if not hasattr(build, "__wrapped__"):
         gpu_model_runner.build_logitsprocs = _with_all_processors(build)
+        rejection_sampler.sample_recovered_tokens = draw_where_needed(draw)
+
+
+def sample_plainly_without_drafts(runner: Any) -> None:
+    """Let steps without a draft sample as those of an engine that does not speculate.
+
+    Args:
+        runner: vLLM's model runner; one of another kind stays as it is.
+    """
+    if not (current_platform.is_cpu() and hasattr(runner, "rejection_sampler")):
+        return
+    sample = runner._sample
+
+    def _sample(logits: Tensor, drafts: Any) -> Any:
+        return sample(logits, drafts if drafts is not None and drafts.max_spec_len else None)
+
+    runner._sample = _sample
 
 
 def spread_over_drafts(
@@ -64,3 +86,18 @@ def _with_all_processors(build: Callable[..., Any]) -> Callable[..., Any]:
         return build(vllm_config, device, pin, pooling, custom)
 
     return build_logitsprocs
+
+
+def draw_where_needed(draw: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """vLLM's draw of tokens in the place of rejected drafts, left out where no drafting request samples."""
+
+    @functools.wraps(draw)
+    def sample_recovered_tokens(*arguments: Any) -> Tensor:
+        """By draft; those of greedy requests are not read."""
+        _, draft_counts, _, draft_token_ids, _, _, sampling, *_ = arguments
+        drafting = torch.tensor(draft_counts) > 0
+        if (sampling.temperature[drafting] == GREEDY_TEMPERATURE).all():
+            return torch.zeros_like(draft_token_ids)
+        return draw(*arguments)
+
+    return sample_recovered_tokens

@@ -52,9 +52,9 @@ class NoDrafts:
 def takes_no_drafts(request: Any) -> bool:
     """Whether its sampling parameters exclude drafts.
 
-    ``min_p`` and ``logit_bias`` are not applied to them. With a seed the tokens are draws that must be the same in
-    another run, with other steps. Where a draft stands, vLLM draws whether to accept it, and else it draws the token. So
-    with drafts a draw depends on where steps end, unless the grammar allows no other token.
+    ``min_p`` and ``logit_bias`` are not applied to drafts. With a seed the tokens are draws that must be the same in
+    another run, with other steps. Where a draft stands, vLLM draws whether to accept it, and else it draws the token.
+    So with drafts a draw depends on where steps end, unless the grammar allows no other token.
     """
     sampling = request.sampling_params
     draws_by_seed = sampling.seed is not None and sampling.temperature > 0
