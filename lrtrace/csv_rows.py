@@ -15,7 +15,8 @@ def read_csv_rows(
     """(line, row) of a CSV file with these columns.
 
     Raises:
-        BadInput: unreadable, not a CSV file, a column is absent, or a row is short or long; names file and line.
+        BadInput: unreadable, not a CSV file, a column is absent or there twice, or a row is short or long; names file
+            and line.
     """
     with open_trace_input(path) as raw, TextIOWrapper(raw, encoding="utf-8-sig", newline="") as text:
         reader = csv.DictReader(text, strict=True, delimiter=delimiter)
@@ -23,6 +24,8 @@ def read_csv_rows(
             for name in columns:
                 if name not in (reader.fieldnames or ()):
                     raise BadInput(f"column {name!r} is missing", where=f"{path}:1")
+                if (reader.fieldnames or ()).count(name) > 1:
+                    raise BadInput(f"column {name!r} is there twice", where=f"{path}:1")
             for row in reader:
                 if None in row or None in row.values():
                     raise BadInput(

@@ -96,11 +96,16 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def open_trace_input(path: Path) -> IO[bytes]:
-    """The file, opened for reading. Raises BadInput."""
+    """The file, opened for reading. Raises BadInput, also for a file compressed with gzip."""
     try:
-        return path.open("rb")
+        file = path.open("rb")
+        compressed = file.peek(2).startswith(b"\x1f\x8b")
     except OSError as error:
         raise BadInput(f"cannot read it: {error.strerror or error}", where=str(path)) from error
+    if compressed:
+        file.close()
+        raise BadInput("compressed with gzip; unpack it first", where=str(path))
+    return file
 
 
 @contextmanager

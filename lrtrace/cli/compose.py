@@ -139,7 +139,7 @@ def _lrtrace_robot_options(options: Sequence[str]) -> dict[str, RobotProfile]:
 def _read_lrtrace_arrivals_s(path: Path) -> list[float]:
     times: list[float] = []
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(
             f"cannot read it: {getattr(error, 'strerror', None) or error}", where=str(path)

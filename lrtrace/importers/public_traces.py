@@ -19,6 +19,9 @@ from lrtrace.jsonl import read_jsonl
 MOONCAKE_BLOCK_TOKENS = 512
 """Tokens per entry of Mooncake's ``hash_ids``."""
 
+MAX_S = 1e12
+"""Largest time on a source's own axis, seconds: one that counts from 1970 is far below, in milliseconds it is above."""
+
 
 @dataclass(frozen=True, slots=True)
 class TraceRequest:
@@ -143,7 +146,12 @@ def _imported_trace_count(path: Path, line: int, name: str, value: object) -> in
 
 
 def _imported_trace_seconds(path: Path, line: int, name: str, value: object) -> float:
-    return _imported_trace_number(path, line, name, value, 1e12, "a time")
+    return _imported_trace_number(path, line, name, value, MAX_S, f"seconds, 0 to {MAX_S:g}")
+
+
+def _imported_trace_ms(path: Path, line: int, name: str, value: object) -> float:
+    most = 1000.0 * MAX_S
+    return _imported_trace_number(path, line, name, value, most, f"milliseconds, 0 to {most:g}")
 
 
 def import_azure_trace(path: Path) -> Iterator[TraceRequest]:
@@ -193,7 +201,7 @@ def import_mooncake_trace(path: Path) -> Iterator[TraceRequest]:
         earlier_blocks.update(ids)
         yield TraceRequest(
             line,
-            _imported_trace_seconds(path, line, "timestamp", row["timestamp"]) / 1000.0,
+            _imported_trace_ms(path, line, "timestamp", row["timestamp"]) / 1000.0,
             _imported_trace_count(path, line, "input_length", row["input_length"]),
             _imported_trace_count(path, line, "output_length", row["output_length"]),
             "",

@@ -60,7 +60,9 @@ def read_recorded_samples(path: str | Path) -> Iterator[RecordedSample]:
             or not isinstance(elapsed_s, (int, float))
             or not 0 <= elapsed_s < 86_400
         ):
-            raise BadInput(f"elapsed_s: must be zero or more seconds, got {elapsed_s!r}", where=where)
+            raise BadInput(
+                f"elapsed_s: must be zero or more seconds, less than a day, got {elapsed_s!r}", where=where
+            )
         args = raw.get("args", {})
         if not isinstance(args, dict):
             raise BadInput(f"args: must be an object, got {args!r}", where=where)

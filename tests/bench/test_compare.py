@@ -11,6 +11,7 @@ from lrtrace.compose.composition import compose_workload
 from lrtrace.trace import write_trace
 from timely.bench.compare import MEASURES, compare_systems
 from timely.cli.main import run_timely_command
+from timely.core.errors import InvalidInput
 from timely.engines.replay_types import ReplayOptions
 from timely.replay.run import replay_through_engine
 from timely.replay.trace import ReplayTasks
@@ -62,6 +63,13 @@ def test_one_trace_has_no_interval_and_a_measure_that_one_lacks_none_at_all(trac
     assert mixed["urgent in time"] is None
     assert mixed["utility, urgent"] is None
     assert mixed["all in time"]["mean"] > 0
+
+
+def test_a_trace_without_a_job_is_refused(traces: list[Path]) -> None:
+    header = traces[1].read_text().partition("\n")[0]
+    traces[1].write_text(header)
+    with pytest.raises(InvalidInput, match=r"1\.lrtrace\.jsonl: has no job"):
+        compare_systems(traces, ["edf"], OPTIONS)
 
 
 def test_the_command_prints_and_writes_the_table(

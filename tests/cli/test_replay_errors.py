@@ -29,6 +29,7 @@ JOB: dict[str, Any] = {
         ({"after": [99]}, "after: waits for 99, which never end"),
         ({"arrival_s": 0.5, "max_tokens": 0}, "max_tokens must be a whole number"),
         ({"tuf": {"ert_s": 1, "alpha": -2, "beta": 1, "milestone": "x"}}, "tuf.milestone must be one of"),
+        ({"tuf": {"ert_ms": 200}}, "tuf.ert_ms is unknown; known: ert_s, alpha, cutoff_s, beta, milestone"),
         ({"plan": [{**JOB["plan"][0], "blocking": 3}]}, "blocking must be true or false"),
     ],
 )

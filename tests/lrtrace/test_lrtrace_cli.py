@@ -112,7 +112,7 @@ def test_a_level_goes_with_the_quantile_method(lrtrace: Run) -> None:
 
 
 def test_compose_takes_overrides(lrtrace: Run) -> None:
-    Path("times.txt").write_text("1.5\n\n2\n7.25\n")
+    Path("times.txt").write_text("\ufeff1.5\n\n2\n7.25\n")
     code, *_ = lrtrace(
         "compose", "--workload", "wid1", "-o", "w.lrtrace.jsonl", "--arrivals", "times.txt", "--max-tpe", 3,
         "--agents", 5, "--prompt-tokens", 700, "--network", 0.02, "--trace-ids", "6-8", "--execution", "mean",

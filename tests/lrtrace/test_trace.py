@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import json
 import os
 import pickle
@@ -186,6 +187,13 @@ def test_bytes_that_are_no_text_are_named(tmp_path: Path) -> None:
         file.write(b'{"job": "\xff\xfe"}\n')
     with pytest.raises(BadInput, match=r":2: not UTF-8 text"):
         list(Trace(path))
+
+
+def test_a_compressed_file_is_told_from_a_broken_one(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    path.write_bytes(gzip.compress(path.read_bytes()))
+    with pytest.raises(BadInput, match=r": compressed with gzip; unpack it first$"):
+        Trace(path)
 
 
 def test_an_endless_line_is_refused_without_reading_it_all(

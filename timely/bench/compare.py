@@ -40,7 +40,8 @@ def compare_systems(
         lacks, such as one of urgent tasks, is null.
 
     Raises:
-        UnknownName: no such system. InvalidInput: a system that a trace is not enough for, or a trace that comes twice.
+        UnknownName: no such system. InvalidInput: a system that a trace is not enough for, or a trace that comes twice
+            or has no job.
             BadInput: a trace is broken.
     """
     for index, trace in enumerate(traces):
@@ -53,6 +54,8 @@ def compare_systems(
     runs: dict[str, list[Numbers]] = {name: [] for name in systems}
     for trace in traces:
         tasks = ReplayTasks(trace)
+        if next(iter(tasks), None) is None:
+            raise InvalidInput("has no job", where=str(trace))
         for name, kind in kinds.items():
             with tasks.errors_with_lines():
                 result = replay_through_engine(

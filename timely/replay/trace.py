@@ -131,8 +131,12 @@ def _replay_milestone(job: TraceJob, where: str) -> str:
     """What the job's time-utility function is about: as it says, or by its pace; empty: by its first segment.
 
     Raises:
-        InvalidInput: no such milestone, or a plan that is not about its first segment.
+        InvalidInput: no such milestone or field, or a plan that is not about its first segment.
     """
+    if unknown := job.tuf.extra.keys() - {"milestone"}:
+        raise InvalidInput(
+            f"tuf.{min(unknown)} is unknown; known: ert_s, alpha, cutoff_s, beta, milestone", where=where
+        )
     has_pace = job.extra.get("pace_s") is not None
     milestone = job.tuf.extra.get("milestone", "first_token" if has_pace else "")
     if milestone not in ("", *MILESTONES):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from sim_cases import profile, run, task
 
+from timely.core.errors import InvalidInput
 from timely.core.hints import RequestHints
 from timely.core.utility import URGENT
 from timely.engines.replay_estimates import ReplayEstimates
@@ -208,6 +209,12 @@ def test_jobs_that_end_in_a_step_leave_after_the_others_have_parked(asynchronous
     simulator.run([task(0, plan=((3, 1.0),)), task(1, plan=((3, 1.0),)), task(2, plan=((3, 1.0), (2, 1.0)))])
     ends = [event for event in events if event[0] in ("segment", "finish")]
     assert ends[:5] == [("segment", 0), ("segment", 1), ("segment", 2), ("finish", 0), ("finish", 1)]
+
+
+@pytest.mark.parametrize("base_s", [0.0, 1e300])
+def test_a_step_that_no_machine_has_is_an_error_of_the_profile(base_s: float) -> None:
+    with pytest.raises(InvalidInput, match=r"^profile test: step_s: a step takes (0.0|1e\+300) s$"):
+        run([task(0)], profile(base=base_s), discipline="fcfs")
 
 
 def test_a_machine_that_drifts() -> None:

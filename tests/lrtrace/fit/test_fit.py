@@ -423,6 +423,7 @@ def test_samples_survive_a_file(tmp_path: Path) -> None:
         ({"robot": ""}, "robot: must be a name"),
         ({"skill": 3}, "skill: must be a name"),
         ({"elapsed_s": -1}, "elapsed_s: must be zero or more"),
+        ({"elapsed_s": 2_500_000}, "elapsed_s: must be zero or more seconds, less than a day, got 2500000"),
         ({"elapsed_s": "fast"}, "elapsed_s: must be"),
         ({"elapsed_s": True}, "elapsed_s: must be"),
         ({"args": []}, "args: must be an object"),

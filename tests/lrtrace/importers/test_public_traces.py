@@ -79,6 +79,11 @@ def test_burstgpt(tmp_path: Path) -> None:
     assert jobs[0].agent == "session-abc"
 
 
+def test_mooncake_may_count_from_1970(tmp_path: Path) -> None:
+    _, jobs = load(tmp_path, "mooncake", MOONCAKE.replace('"timestamp": ', '"timestamp": 17000000'))
+    assert [job.arrival_s for job in jobs] == [0.0, 0.0, 3.0, 3.5]
+
+
 def test_mooncake_knows_which_prefix_was_seen(tmp_path: Path) -> None:
     _, jobs = load(tmp_path, "mooncake", MOONCAKE)
     assert [job.arrival_s for job in jobs] == [0.0, 0.0, 3.0, 3.5]
@@ -114,11 +119,28 @@ def test_imported_traces_are_valid(tmp_path: Path) -> None:
         ("azure", AZURE.replace("396,109", "396,109,1"), 3, "expected 3 fields"),
         ("azure", AZURE.replace("ContextTokens", "Tokens"), 1, "column 'ContextTokens' is missing"),
         ("azure", "", 1, "column 'TIMESTAMP' is missing"),
-        ("burstgpt", BURSTGPT.replace("118.5", "nan"), 4, "Timestamp: must be a time"),
-        ("burstgpt", BURSTGPT.replace("118.5", ""), 4, "Timestamp: must be a time"),
+        ("burstgpt", BURSTGPT.replace("118.5", "nan"), 4, "Timestamp: must be seconds"),
+        (
+            "burstgpt",
+            BURSTGPT.replace("118.5", "1700000000000"),
+            4,
+            "Timestamp: must be seconds, 0 to 1e+12, got",
+        ),
+        (
+            "burstgpt",
+            BURSTGPT.replace("Log Type", "Request tokens"),
+            1,
+            "column 'Request tokens' is there twice",
+        ),
+        ("burstgpt", BURSTGPT.replace("118.5", ""), 4, "Timestamp: must be seconds"),
         ("burstgpt", BURSTGPT.replace("417", "1e99"), 4, "Request tokens: must be a count"),
         ("mooncake", MOONCAKE.replace('"timestamp": 1000,', "", 1), 1, "timestamp: is missing"),
-        ("mooncake", MOONCAKE.replace("4500", "true"), 4, "timestamp: must be a time"),
+        (
+            "mooncake",
+            MOONCAKE.replace("4500", "true"),
+            4,
+            "timestamp: must be milliseconds, 0 to 1e+15, got True",
+        ),
         ("mooncake", MOONCAKE.replace("[0, 1, 7]", '["a"]'), 2, "hash_ids: must be a list of integers"),
         ("mooncake", MOONCAKE + "\n{", 5, "not valid JSON"),
     ],

@@ -23,6 +23,9 @@ from timely.engines.sim.series import SimSeries
 from timely.engines.sim.speculation import SimSpeculation
 from timely.engines.step_time.profile import StepTime, StepTimeProfile
 
+LONGEST_STEP_S = 1e9
+"""A step that takes longer is an error of the profile, seconds."""
+
 
 @dataclass(slots=True)
 class SimStep:
@@ -271,7 +274,7 @@ class SimSteps:
         if sigma:
             time_s *= math.exp(self._noises.gauss(-0.5 * sigma**2, sigma))
         time_s += moved_tokens * self._profile.kv.swap_s_per_token + self._speculation.step_s(drafts)
-        if time_s <= 0.0:
+        if not 0.0 < time_s <= LONGEST_STEP_S:
             raise InvalidInput(f"a step takes {time_s} s", where=f"profile {self._profile.name}: step_s")
         return time_s
 
