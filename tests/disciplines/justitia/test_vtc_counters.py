@@ -39,7 +39,7 @@ class Reference:
             self.counters[client] = mine
         self.queue.append((request, client))
 
-    def admit(self, came: dict[str, int]) -> list[str]:
+    def admit(self, came: dict[str, float]) -> list[str]:
         admitted = []
         while self.queue and len(self.running) < self.slots:
             client = min({c for _, c in self.queue}, key=lambda c: (self.counters[c], came[c]))
@@ -58,31 +58,38 @@ class Reference:
 
 
 arrivals = st.lists(
-    st.tuples(st.integers(0, 12), st.sampled_from("abcd"), st.integers(1, 6)), min_size=1, max_size=25
+    st.tuples(st.sampled_from([half / 2 for half in range(25)]), st.sampled_from("abcd"), st.integers(1, 6)),
+    min_size=1,
+    max_size=25,
 )
 
 
 @given(arrivals, st.integers(1, 3))
 @settings(max_examples=examples(120))
-def test_counters_and_order_follow_the_algorithm(requests: list[tuple[int, str, int]], slots: int) -> None:
+def test_counters_and_order_follow_the_algorithm(requests: list[tuple[float, str, int]], slots: int) -> None:
+    """Requests come before a step, or while it runs: then what it admitted counts already."""
     discipline, reference, table = Vtc(), Reference(slots), JobTable()
     pending = sorted(enumerate(requests), key=lambda item: item[1][0])
     left: dict[str, int] = {}
-    came: dict[str, int] = {}
+    came: dict[str, float] = {}
     now = 0
-    while pending or len(table):
-        while pending and pending[0][1][0] <= now:
+
+    def arrive_until(time_s: float) -> None:
+        while pending and pending[0][1][0] <= time_s:
             number, (_, client, tokens) = pending.pop(0)
             # A client without live requests that comes again counts as having come now.
             if all(job.spec.hints.app != client for job in table):
-                came[client] = number + 1000 * now
+                came[client] = number + 1000 * time_s
             name = f"r{number}"
             left[name] = tokens
             spec = JobSpec(
-                name, float(now), prompt_tokens=PROMPT, hints=RequestHints(app=client), segmented=False
+                name, time_s, prompt_tokens=PROMPT, hints=RequestHints(app=client), segmented=False
             )
-            discipline.arrived(table.add(spec), float(now))
+            discipline.arrived(table.add(spec), time_s)
             reference.arrive(name, client)
+
+    while pending or len(table):
+        arrive_until(now)
         limits = StepLimits(
             float(now), 1000, slots, slots, 1000, 1000 - int(table.blocks.sum()), 16, FixedSpeed(1.0)
         )
@@ -93,6 +100,7 @@ def test_counters_and_order_follow_the_algorithm(requests: list[tuple[int, str, 
             row = table[job_id].row
             table.resident[row] = table.active[row] = True
             table.prefill_left[row], table.blocks[row] = 0, 1
+        arrive_until(now + 0.5)
         now += 1
         reference.step()
         for job_id in plan.tokens:
