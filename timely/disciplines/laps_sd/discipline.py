@@ -213,7 +213,7 @@ PRIOR_TOKENS_A_ROUND = 2.5
 """Before any round has been seen: half of four drafts and the token that verification adds, rounded down."""
 
 OTHERS = 200.0
-"""Rounds of all requests after which the past counts half: acceptance drifts with the requests."""
+"""Rounds of all requests that count: acceptance drifts with the requests."""
 
 
 class LapsSdPrior(LapsSd):
