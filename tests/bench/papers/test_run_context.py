@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from timely.bench.checkpoints import BenchCheckpoints
 from timely.bench.papers import plots
+from timely.bench.papers.laps_sd.sensitivity import SETTINGS
 from timely.bench.papers.run_context import PaperEvaluation
 from timely.bench.papers.seed_statistics import Measured
 
@@ -44,3 +46,19 @@ def test_a_system_without_a_value_in_the_first_group_is_in_the_legend(
     values: dict[str, list[Measured | None]] = {"a": [1.0, 2.0], "b": [None, 2.0], "c": [None, None]}
     plots.paper_bars(tmp_path / "x.png", "title", ["one", "two"], values, "s")
     assert legends == [["a", "b"]]
+
+
+def test_labels_of_groups_do_not_overlap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    figure = pytest.importorskip("matplotlib.figure", reason="needs the extra 'report'")
+    gaps: list[float] = []
+
+    def note(self: Any, *_: object, **__: object) -> None:
+        self.draw_without_rendering()
+        boxes = [label.get_window_extent() for label in self.axes[0].get_xticklabels()]
+        gaps.extend(right.x0 - left.x1 for left, right in pairwise(boxes))
+
+    monkeypatch.setattr(figure.Figure, "savefig", note)
+    groups = list(SETTINGS)
+    plots.paper_bars(tmp_path / "x.png", "title", groups, dict.fromkeys("abcd", [1.0] * len(groups)), "s")
+    assert len(gaps) == len(groups) - 1
+    assert min(gaps) > 0.0

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from timely.bench.papers.seed_statistics import Measured, paper_interval_of_measured
@@ -13,6 +14,9 @@ COLOURS = (
 )  # fmt: skip
 
 DPI = 130
+
+GROUP_LABEL_CHARS = 12
+"""Longest line of the label below a group of bars."""
 
 COLOUR_BY_NAME = {"TimelyLLM (pud)": "#4f86c6", "timely": "#c8442c", "timely, no limit": "#c8442c"}
 """Systems that look the same in every picture."""
@@ -78,7 +82,8 @@ def paper_bars(
                     axes.annotate(
                         f"{mean:.1f}", (group + shift, height), ha="center", va="bottom", fontsize=7
                     )
-        axes.set_xticks(range(len(groups)), groups)
+        labels = [fill(group, GROUP_LABEL_CHARS, break_long_words=False) for group in groups]
+        axes.set_xticks(range(len(groups)), labels, fontsize=8)
 
 
 def paper_line_plot(

@@ -45,7 +45,7 @@ def paper_settings(evaluation: PaperEvaluation) -> Iterator[Claim]:
         yield from _laps_paper_rows(f"sensitivity.{number}", label, latency_s)
     plots.paper_bars(
         evaluation.out / "sensitivity.png", "LAPS-SD: average latency against LP-SJF, by setting",
-        [label.replace(" (", "\n(").replace(", ", ",\n") for label in SETTINGS], shares, "latency, % of LP-SJF's",
+        list(SETTINGS), shares, "latency, % of LP-SJF's",
     )  # fmt: skip
 
 
