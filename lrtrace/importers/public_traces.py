@@ -20,7 +20,7 @@ MOONCAKE_BLOCK_TOKENS = 512
 """Tokens per entry of Mooncake's ``hash_ids``."""
 
 MAX_S = 1e12
-"""Largest time on a source's own axis, seconds: one that counts from 1970 is far below, in milliseconds it is above."""
+"""Largest time of a source, seconds: seconds since 1970 are below it, milliseconds taken for seconds above."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,7 @@ class Vtc(QueueDiscipline):
 
     def arrived(self, job: Job, now: float) -> None:
         """Lift the counter of a client that had nothing waiting (lines 6 to 12 of the algorithm)."""
-        # What the engine has started since the last plan is charged first: an admission counts at once (line 22).
+        # What the engine has started of the last plan is charged first: an admission counts at once.
         self._settle(job.table, now)
         client = self.group(job)
         self._client[job.job_id] = client
