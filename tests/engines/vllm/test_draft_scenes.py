@@ -27,14 +27,12 @@ def test_a_plan_that_sat_out_a_step_resumes_without_placeholders_of_drafts() -> 
     scene.check_empty()
 
 
-def test_beside_a_request_that_samples_an_engine_on_a_cpu_verifies_no_drafts() -> None:
-    """vLLM 0.32 and 0.33 verify them wrongly there."""
+def test_drafts_stay_beside_a_request_that_samples() -> None:
     scene = Scene(drafts=3, accept=lambda request_id: 3)
     for name, temperature in (("greedy", 0.0), ("samples", 1.0)):
-        scene.add(name, 20, 8 if temperature else 24).sampling_params.temperature = temperature
+        scene.add(name, 20, 24).sampling_params.temperature = temperature
     scene.run()
-    assert {step["greedy"] for step in scene.steps if "samples" in step} == {1, 20}
-    assert {step["greedy"] for step in scene.steps if "samples" not in step and "greedy" in step} >= {4}
+    assert max(step["greedy"] for step in scene.steps[1:] if step.keys() == {"greedy", "samples"}) == 4
     assert positions(scene, "greedy") == [20 + number for number in range(24)]
     scene.check_empty()
 
