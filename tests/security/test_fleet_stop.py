@@ -252,6 +252,49 @@ def test_only_the_reader_of_a_robots_stream_acknowledges_it(served: Fleet) -> No
         others.close()
 
 
+def test_a_bridge_says_what_keeps_its_robots_from_their_tasks_while_its_stream_is_open(served: Fleet) -> None:
+    def problems() -> dict[str, str]:
+        return dict(served.http.get("/v1/status").json()["robot_problems"])
+
+    with client(served) as bridge, client(served) as other:
+        orders, others = bridge.stop_orders(["drone-1", "drone-2"], "hall"), other.stop_orders(["arm-1"])
+        next(orders)
+        next(others)
+        assert problems() == {}
+        bridge.report_robot_problems({"drone-1": "the link is lost", "drone-2": ""})
+        other.report_robot_problems({"arm-1": "stopped"})
+        assert problems() == {"arm-1": "stopped", "drone-1": "the link is lost"}
+        bridge.report_robot_problems({"drone-2": "no driver"})
+        assert problems() == {"arm-1": "stopped", "drone-2": "no driver"}
+        other._connection.stop_tokens["drone-2"] = other._connection.stop_tokens["arm-1"]
+        with pytest.raises(NotAllowed, match="stream_token"):
+            other.report_robot_problems({"drone-2": "of another bridge"})
+        bridge.report_robot_problems({})
+        assert problems() == {"arm-1": "stopped"}
+        bridge.report_robot_problems({"drone-1": "the link is lost"})
+        orders.close()
+        served.until(lambda: served.service.fleet_stop.latch.view()["bridges"] == 1)
+        lost = dict.fromkeys(["drone-1", "drone-2"], fleet_stop.NO_BRIDGE)
+        assert problems() == {"arm-1": "stopped", **lost}
+        others.close()
+
+
+def test_problems_of_robots_are_of_their_bridge_and_for_those_who_may_see_them(guarded: Guarded) -> None:
+    with (
+        TimelyClient(guarded.fleet.url, token=TOKENS["drones"]) as bridge,
+        guarded.as_("ops") as ops,
+        guarded.as_("drones") as drones,
+    ):
+        orders = bridge.stop_orders(["drone-1"])
+        next(orders)
+        bridge.report_robot_problems({"drone-1": "no driver"})
+        assert ops.get("/v1/status").json()["robot_problems"] == {"drone-1": "no driver"}
+        token = bridge._connection.stop_tokens["drone-1"]
+        said = {"stream_token": token, "problems": {"arm-1": "of another principal"}}
+        assert drones.post("/v1/stop/problems", json=said).status_code == 403
+        orders.close()
+
+
 def test_an_acknowledgement_that_another_overtakes_does_not_count(served: Fleet) -> None:
     """The network held ``at_rest`` back until the bridge had lost the robot."""
     with served.http.stream("GET", "/v1/stop/events", params={"agent": "drone-1"}) as stream:
@@ -339,7 +382,7 @@ def test_robots_of_a_bridge_that_left_are_unknown_until_an_operator_removes_them
         assert sorted(answer["robots"]) == ["drone-1", "drone-2", "drone-3"]
         assert (answer["robots"]["drone-1"]["state"], answer["success"]) == ("unknown", False)
         details = [answer["robots"][name]["detail"] for name in ("drone-1", "drone-3")]
-        assert details == ["no bridge follows the stop for it", "no acknowledgement"]
+        assert details == [fleet_stop.NO_BRIDGE, "no acknowledgement"]
         bridge.acknowledge_stop(answer["stop_id"], "drone-3", "at_rest")
         with pytest.raises(Conflict, match="drone-3"):
             timely.remove_stop_robots(["drone-1", "drone-3"])
@@ -358,6 +401,7 @@ def test_two_bridges_of_one_robot_name_each_acknowledge_their_own(
         for stream in streams:
             next(stream)
         assert timely.stop_state()["duplicates"] == {"arm": ["hall", "lab"]}
+        assert served.http.get("/v1/status").json()["robot_problems"] == {}
         assert "timely_fleet_duplicate_robots 1.0" in served.http.get("/metrics").text
         assert "arm: several bridges have a robot of this name" in caplog.text
         stop_id = timely.stop_fleet(deadline_s=0.0)["stop_id"]
@@ -394,6 +438,8 @@ def test_a_bridge_that_an_operator_replaced_is_removed_and_the_other_stays(tmp_p
         next(orders)
         bridge.acknowledge_stop(stop_id, "arm", "at_rest")
         assert not timely.stop_state()["success"]
+        assert timely.stop_state()["robots"]["arm"]["detail"] == fleet_stop.GONE_BRIDGE
+        assert served.http.get("/v1/status").json()["robot_problems"] == {"arm": fleet_stop.GONE_BRIDGE}
         assert timely.remove_stop_robots(["arm"]) == ["arm"]
         state = timely.stop_state()
         assert (state["success"], state["duplicates"]) == (True, {})

@@ -15,6 +15,7 @@ from guarded import TOKENS, write_principals
 from manual_clock import ManualClock
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
+from timely.client import TimelyClient
 from timely.core.errors import EngineFailed
 from timely.principals import PrincipalRegistry
 
@@ -95,6 +96,19 @@ def test_the_page_goes_on_while_no_engine_runs(
     monkeypatch.undo()
     served.run_for(2.0)
     expect(page.locator("#health")).to_have_text("serving")
+
+
+def test_a_robot_that_its_bridge_cannot_move_is_shown_with_the_reason(page: Page, served: Fleet) -> None:
+    expect(page.locator("#problems")).to_be_hidden()
+    with TimelyClient(served.url) as bridge:
+        orders = bridge.stop_orders(["drone-1", "drone-2"])
+        next(orders)
+        bridge.report_robot_problems({"drone-2": "the link to the robot is lost: nothing heard for 5 s"})
+        words = "drone-2 the link to the robot is lost: nothing heard for 5 s"
+        expect(page.locator("#problems")).to_have_text(words)
+        bridge.report_robot_problems({})
+        expect(page.locator("#problems")).to_be_hidden()
+        orders.close()
 
 
 def test_the_discipline_is_switched(page: Page, served: Fleet) -> None:

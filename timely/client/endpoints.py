@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Generic, Literal, Self, TypeVar, Unpack
 from weakref import WeakSet
 
@@ -386,6 +386,23 @@ class TimelyClientMethods(Generic[Result, Stream]):
         # Of two that pass each other on their way the later counts.
         headers = {"Timely-Sequence": str(time.monotonic_ns())}
         return self._connection.request("POST", "/v1/stop/acknowledgements", json=body, headers=headers)
+
+    def report_robot_problems(self, problems: Mapping[str, str]) -> Result:
+        """Say what keeps robots from their tasks, as their bridge, in place of what was said before.
+
+        Args:
+            problems: robot -> words for people; robots without a problem are left out.
+
+        Raises:
+            NotAllowed: this client does not follow the stop of these robots.
+            UnknownName: the server is of an earlier release.
+        """
+        tokens = self._connection.stop_tokens
+        token = next(
+            (tokens[agent] for agent in problems if agent in tokens), next(iter(tokens.values()), "")
+        )
+        body = {"stream_token": token, "problems": dict(problems)}
+        return self._connection.request("POST", "/v1/stop/problems", json=body)
 
 
 class ClientStopOrders:

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from rclpy.lifecycle import LifecycleNode
@@ -15,7 +16,8 @@ from timely_bridge.driver_port import CHECK_PERIOD_S, BridgeDriverPort
 from timely_bridge.interfaces import BridgeSegment
 from timely_bridge.loop_thread import BridgeLoopThread
 from timely_bridge.robot_lease import BridgeRobotLease
-from timely_interfaces.msg import ErrorCode
+from timely_interfaces.msg import ErrorCode, RobotState
+from timely_robots.robot import RobotStatus
 from timely_robots.ros.actions import new_ros_goal_id
 from timely_robots.ros.driver_node import DriverNode
 from timely_robots.ros.spinner import RosSpinner, isolated_ros_context
@@ -29,6 +31,8 @@ pytestmark = [pytest.mark.ros, pytest.mark.timeout(60)]
 
 class Life:
     """A life of the bridge, as far as its driver sees it."""
+
+    robot: SimRobot
 
     def __init__(self, domain_id: int) -> None:
         self.loop = BridgeLoopThread("loop")
@@ -71,11 +75,13 @@ def lives(domain_id: int) -> Iterator[list[Life]]:
     context = isolated_ros_context(domain_id)
     settings = {"profile": "sim-drone", "skill_set": "drone", "times": "expected"}
     patience = {"lease_lapse_s": 2.0 * LIMIT_S, "task_silence_s": 2.0 * LIMIT_S}
+    robot = SimRobot()
     driver = DriverNode(
-        SimRobot(), namespace="drone1", context=context, overrides={**settings, **patience, "autostart": True}
+        robot, namespace="drone1", context=context, overrides={**settings, **patience, "autostart": True}
     )
     spinner = RosSpinner(context, [driver], name="driver").start()
     made = [Life(domain_id)]
+    made[0].robot = robot
     yield made
     for life in made:
         life.close()
@@ -110,6 +116,24 @@ def test_segments_of_an_earlier_life_are_followed_and_never_repeated(
     eventually(lambda: all(one.ended.done() for one in again), "the task goes on")
     ends = [(one.ended.result().outcome, one.ended.result().code) for one in again[1:]]
     assert ends == [("cancelled", ErrorCode.SEGMENT_CANCELLED)] * 3
+
+
+def test_a_robot_whose_link_is_lost_gets_no_segment_until_it_is_back(
+    lives: list[Life], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A restarted controller is back within seconds, and tasks failed in them. A stopped robot says that it is."""
+    port, robot = lives[0].port, lives[0].robot
+    with monkeypatch.context() as patch:
+        patch.setattr(robot, "status", lambda: RobotStatus(link_lost=True, detail="no answer"))
+        eventually(lambda: port.refusal is not None, "the link is not seen to be lost")
+        assert port.refusal is not None
+        assert (port.alive, port.refusal.code) == (False, ErrorCode.CONNECTION_LOST)
+        assert port.refusal.message == "the link to the robot is lost: no answer"
+        stopped: Any = SimpleNamespace(state=RobotState(mode=RobotState.STOPPED, detail=port.refusal.message))
+        link_lost: Any = BridgeDriverPort._link_lost
+        assert link_lost.fget(stopped) == "", "the driver says itself that it is stopped"
+    eventually(lambda: port.alive, "it stays without a link")
+    assert port.refusal is None
 
 
 def test_segments_that_the_driver_does_not_know_are_sent_in_order(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -50,6 +50,14 @@ class Server:
         self.latched = ""
         self.states: list[tuple[str, str]] = []
         self.failures = failures
+        self.problems: list[Mapping[str, str]] = []
+        self.problem_failures = 0
+
+    async def report_robot_problems(self, problems: Mapping[str, str]) -> None:
+        if self.problem_failures:
+            self.problem_failures -= 1
+            raise self.error
+        self.problems.append(problems)
 
     async def stop_orders(self, agents: Sequence[str], bridge: str = "") -> AsyncIterator[Order]:
         self.agents, self.bridge = list(agents), bridge
@@ -141,6 +149,30 @@ async def test_a_stop_is_acknowledged_robot_by_robot_with_every_change(
         await until(server.orders.empty)
         assert (fleet.resets, len(server.states)) == (1, 3)
         assert len(caplog.messages) == (2 if failures else 0), "one line a robot"
+
+
+async def test_changed_problems_of_robots_reach_the_server_and_each_new_stream(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(server_stop, "PROBLEMS_S", 0.001)
+    server, fleet = Server(), Fleet()
+    lost = {"drone1": "the link to the robot is lost"}
+    async with following(server, fleet) as follower:
+        follower.problems = lost
+        await asyncio.sleep(0.01)
+        assert server.problems == [], "no stream is open"
+        server.problem_failures = 3
+        server.orders.put_nowait(Order("clear"))
+        await until(lambda: server.problems == [lost])
+        assert len(caplog.messages) == 1
+        follower.problems = {}
+        await until(lambda: server.problems == [lost, {}])
+        follower.problems = lost
+        await until(lambda: server.problems == [lost, {}, lost])
+        await asyncio.sleep(0.01)
+        assert len(server.problems) == 3, "nothing has changed"
+        server.orders.put_nowait(Order("clear"))  # the stream was opened again
+        await until(lambda: server.problems == [lost, {}, lost, lost])
 
 
 async def test_a_reset_of_another_stop_changes_nothing() -> None:

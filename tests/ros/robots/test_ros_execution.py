@@ -404,6 +404,21 @@ def test_a_failsafe_action_begins_after_the_halt(bench: Bench, monkeypatch: pyte
     assert events == ["halted", "acted"]
 
 
+def test_a_segment_that_is_refused_during_a_failsafe_action_says_why_the_robot_acts(bench: Bench) -> None:
+    begun, over = threading.Event(), threading.Event()
+
+    def act(motion: Motion) -> None:
+        begun.set()
+        over.wait(LIMIT_S)
+
+    assert bench.work.act("the link is lost", act)
+    assert begun.wait(LIMIT_S)
+    refused = bench.send(0, "a").result()
+    over.set()
+    assert (refused.outcome, refused.code) == ("refused", ErrorCode.FAILSAFE)
+    assert refused.message == "a failsafe action is in progress: the link is lost"
+
+
 def test_a_failsafe_action_that_a_stop_forestalls_was_no_success(bench: Bench) -> None:
     waiting, begun = threading.Event(), list[Motion]()
     body = bench.body

@@ -63,6 +63,7 @@ async def http_status_snapshot(service: TaskService, principal: Principal) -> di
             for task in open_tasks[-MAX_ROBOTS:]
         ],
         "robots_left_out": max(0, len(open_tasks) - MAX_ROBOTS),
+        "robot_problems": _status_robot_problems(service, principal),
         "classes": service.recorder.metrics.classes(),
         "recent": [_status_recent_task_json(task, now, principal) for task in recent[: -MAX_RECENT - 1 : -1]],
         "timeline": _status_timeline_json([*recent, *open_tasks], now),
@@ -75,6 +76,15 @@ def _status_stop_json(service: TaskService, principal: Principal) -> dict[str, A
         return service.fleet_stop.view(principal)
     except NotAllowed:
         return {"stopped": service.fleet_stop.latch.is_latched, "reason": "", "principal": "", "robots": {}}
+
+
+def _status_robot_problems(service: TaskService, principal: Principal) -> dict[str, str]:
+    """Name of a robot -> what keeps it from its tasks; none for a principal that may not see them."""
+    try:
+        problems = service.fleet_stop.problems(principal)
+    except NotAllowed:
+        return {}
+    return {agent: _short_status_text(problem) for agent, problem in list(problems.items())[:MAX_ROBOTS]}
 
 
 def _status_visible_tasks(tasks: Iterable[Task], principal: Principal) -> list[Task]:

@@ -16,6 +16,7 @@ from timely.server.tasks.request import (
     BRIDGE_PATTERN,
     LABEL_PATTERN,
     AcknowledgementBody,
+    ProblemsBody,
     ResetBody,
     StopBody,
 )
@@ -91,3 +92,13 @@ async def acknowledge(
     body = await read_http_body(request, AcknowledgementBody)
     service.fleet_stop.acknowledge(caller, body, timely_sequence)
     return JSONResponse({"stop_id": body.stop_id, "agent": body.agent, "state": body.state})
+
+
+@router.post("/problems", openapi_extra=http_body_schema(ProblemsBody))
+async def problems(request: Request, service: Service, caller: Caller) -> JSONResponse:
+    """Say what keeps robots of a bridge from their tasks, such as a lost link. It replaces what the bridge said before,
+    ends with its stream, and is shown by ``GET /v1/status``. It needs the ``stream_token`` of an open stream with
+    these robots."""
+    body = await read_http_body(request, ProblemsBody)
+    service.fleet_stop.set_problems(caller, body)
+    return JSONResponse({"problems": body.problems})

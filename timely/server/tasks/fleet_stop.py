@@ -8,7 +8,7 @@ import asyncio
 import logging
 import secrets
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,6 +27,14 @@ log = logging.getLogger(__name__)
 Acknowledgement = Literal["halted", "at_rest", "unknown"]
 """``halted``: the driver latched the stop and gave the halt command. ``at_rest``: the robot was seen at rest."""
 
+
+NO_BRIDGE = (
+    "no bridge follows the stop for it; DELETE /v1/stop/robots?agent=NAME removes a robot out of service"
+)
+
+GONE_BRIDGE = (
+    "an earlier bridge had this robot too, and is gone; DELETE /v1/stop/robots?agent=NAME forgets that"
+)
 
 MAX_RELEASED_IDS = 64
 """A reset names so many of the latest stops: a bridge may have missed those after its own."""
@@ -217,7 +225,7 @@ class ServerStopLatch:
         detail = robot.detail
         if robot.state == "pending":
             is_followed = BridgeRobot(agent, worst) in self._followers.robots
-            detail = "no acknowledgement" if is_followed else "no bridge follows the stop for it"
+            detail = "no acknowledgement" if is_followed else self._absence(agent)
         view = {"state": states[worst], "detail": detail, "after_s": robot.after_s}
         return view | {"by_bridge": states} if len(states) > 1 else view
 
@@ -333,13 +341,40 @@ class ServerStopLatch:
         Raises:
             NotAllowed: the token is of no such stream.
         """
+        return BridgeRobot(agent, self._follower(token, [agent]).bridge)
+
+    def _follower(self, token: str, agents: Iterable[str]) -> ServerStopFollower:
         follower = self._followers.find(token)
-        if follower is None or (robot := BridgeRobot(agent, follower.bridge)) not in follower.robots:
+        if follower is None or any(
+            BridgeRobot(agent, follower.bridge) not in follower.robots for agent in agents
+        ):
             raise NotAllowed(
                 "send the stream_token of your open stream of /v1/stop/events with this robot",
                 where="stream_token",
             )
-        return robot
+        return follower
+
+    def set_problems(self, token: str, problems: Mapping[str, str]) -> None:
+        """Note what keeps robots of a bridge from their tasks, in place of what it said before.
+
+        Args:
+            token: of the bridge's open stream, which must have the robots.
+
+        Raises:
+            NotAllowed: the token is of no such stream.
+        """
+        follower = self._follower(token, problems)
+        follower.problems = {agent: problem for agent, problem in problems.items() if problem}
+
+    def problems(self) -> dict[str, str]:
+        """Name of a robot -> what keeps it from its tasks, as its bridge says, or that no bridge follows its stop."""
+        followed = self._followers.robots
+        lost = {one.agent: self._absence(one.agent) for one in self.roster.robots if one not in followed}
+        return dict(sorted({**lost, **self._followers.problems()}.items()))
+
+    def _absence(self, agent: str) -> str:
+        """Why no bridge answers for a robot of this name, and what to do."""
+        return GONE_BRIDGE if any(one.agent == agent for one in self._followers.robots) else NO_BRIDGE
 
     @contextmanager
     def following(

@@ -322,6 +322,19 @@ class AcknowledgementBody(StrictBody):
     ] = None
 
 
+class ProblemsBody(StrictBody):
+    """The body of ``POST /v1/stop/problems``: what keeps the robots of a bridge from their tasks."""
+
+    stream_token: Annotated[str, Field(max_length=64, description="of an open stream with these robots")]
+    problems: Annotated[
+        dict[
+            Annotated[str, Field(min_length=1, pattern=LABEL_PATTERN)],
+            Annotated[str, Field(max_length=MAX_REASON_CHARS)],
+        ],
+        Field(max_length=1000, description="robot -> words for people; one that is left out has no problem"),
+    ]
+
+
 class SessionBody(StrictBody):
     """The body of ``POST /v1/session``."""
 

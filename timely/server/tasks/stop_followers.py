@@ -22,6 +22,7 @@ class ServerStopFollower:
     Attributes:
         token: proves that an acknowledgement comes from the reader of this stream.
         displaced: the stream ends, because a newer one took its place.
+        problems: what keeps robots from their tasks, as the bridge said last: name -> words for people.
     """
 
     principal: str
@@ -30,6 +31,7 @@ class ServerStopFollower:
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     displaced: bool = False
+    problems: Mapping[str, str] = field(default_factory=dict)
 
 
 class ServerStopFollowers:
@@ -71,6 +73,14 @@ class ServerStopFollowers:
                 self._robot_streams[robot] -= 1
                 if not self._robot_streams[robot]:
                     del self._robot_streams[robot]
+
+    def problems(self) -> dict[str, str]:
+        """Name of a robot -> what keeps it from its tasks; of several bridges with such a robot the last one's."""
+        return {
+            agent: problem
+            for follower in self._by_token.values()
+            for agent, problem in follower.problems.items()
+        }
 
     def find(self, token: str) -> ServerStopFollower | None:
         return self._by_token.get(token)

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from timely.core.clock import clock_timeout
+from timely.core.errors import NotAllowed
 from timely.principals import Principal
 from timely.server.settings import ServerSettings
 from timely.server.tasks.fleet_stop import ServerStopLatch
 from timely.server.tasks.lifecycle import TaskLifecycle
 from timely.server.tasks.permissions import check_fleet_operator, check_task_bridge
 from timely.server.tasks.recorder import TaskRecorder
-from timely.server.tasks.request import AcknowledgementBody
+from timely.server.tasks.request import AcknowledgementBody, ProblemsBody
 from timely.server.tasks.task import TaskEnding
 from timely.server.tasks.task_table import TaskTable
 
@@ -88,6 +89,25 @@ class ServerStopService:
             self.latch.acknowledge(body.stop_id, robot, body.state, body.detail, origin)
         fields = body.model_dump(exclude={"stream_token"})
         self.recorder.note("stop_acknowledged", **(fields | {"bridge": robot.bridge}))
+
+    def set_problems(self, principal: Principal, body: ProblemsBody) -> None:
+        """Note what keeps the robots of a bridge from their tasks, in place of what it said before.
+
+        Raises:
+            NotAllowed: the request is not from a stream with the robots.
+        """
+        try:
+            check_task_bridge(principal, list(body.problems))
+            self.latch.set_problems(body.stream_token, body.problems)
+        except NotAllowed as error:
+            # Only refusals are audited, as of reports: the state of a robot changes nothing here.
+            self.recorder.audit(principal.name, "robot problems", "", error.code, error.message)
+            raise
+
+    def problems(self, principal: Principal) -> dict[str, str]:
+        """Name of a robot -> what keeps it from its tasks."""
+        principal.require("operator", "viewer", "robot", action="see the robots")
+        return self.latch.problems()
 
     async def reset(self, principal: Principal, stop_id: str | None = None) -> dict[str, Any]:
         """Release the latched stop, if it is the one named; bridges may then release theirs.

@@ -29,6 +29,7 @@ from timely_robots.ros.actions import (
     without_ros_debug_lines,
 )
 from timely_robots.ros.rclpy_utils import GOAL_SERVICES, LATCHED_QOS
+from timely_robots.ros.state_messages import ROS_LINK_LOST
 from timely_robots.safety import PauseGate
 
 from timely.client import Segment
@@ -117,7 +118,15 @@ class BridgeDriverPort:
 
     @property
     def alive(self) -> bool:
-        return self.present and self.lease.is_held and not self._doubled
+        return self.present and self.lease.is_held and not self._doubled and not self._link_lost
+
+    @property
+    def _link_lost(self) -> str:
+        """Why the driver cannot reach its robot; empty if it can. A stop is the better reason to execute nothing."""
+        state = self.state
+        if state is None or state.mode == RobotState.STOPPED or ROS_LINK_LOST not in state.detail:
+            return ""
+        return str(state.detail)
 
     @property
     def _doubled(self) -> bool:
@@ -133,6 +142,8 @@ class BridgeDriverPort:
         if self._doubled:
             message = f"two drivers have the name {self.robot}: both would make the same motions"
             return BridgeTaskError(ErrorCode.DRIVER_UNAVAILABLE, message)
+        if self.lease.refusal is None and self._link_lost:
+            return BridgeTaskError(ErrorCode.CONNECTION_LOST, self._link_lost)
         return self.lease.refusal
 
     @property

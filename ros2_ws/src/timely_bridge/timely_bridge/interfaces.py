@@ -88,11 +88,11 @@ class BridgeDriver(Protocol):
 
     @property
     def alive(self) -> bool:
-        """It takes segments of this bridge: its state was received lately, and its lease is held."""
+        """It takes segments: its state was received lately, this bridge has its lease, and it reaches its robot."""
 
     @property
     def refusal(self) -> BridgeTaskError | None:
-        """Why the driver does not let this bridge move the robot; None if it does."""
+        """Why this bridge cannot move the robot although its driver answers; None if it can."""
 
     @property
     def holding(self) -> str:

@@ -7,6 +7,7 @@ import time
 from concurrent.futures import Future
 from typing import Any
 
+from diagnostic_msgs.msg import DiagnosticStatus
 from rclpy.context import Context
 from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
 from timely_interfaces.msg import ErrorCode, RobotState
@@ -414,7 +415,12 @@ class BridgeNode(ManagedRosNode):
         name, url = self.get_name(), self._settings.server_url if self._settings else ""
         bridge = bridge_own_status(name, self._problems())
         robots = [bridge_robot_status(name, robot) for robot in self._robots.values()]
-        refusal = self._server_stop.refusal if self._server_stop is not None else ""
+        refusal = ""
+        if (server_stop := self._server_stop) is not None:  # its own thread may end it
+            refusal = server_stop.refusal
+            server_stop.problems = {
+                status.hardware_id: status.message for status in robots if status.level != DiagnosticStatus.OK
+            }
         server = bridge_server_status(name, self._health, url, refusal)
         self.publish_diagnostics([server, *robots, bridge])
 

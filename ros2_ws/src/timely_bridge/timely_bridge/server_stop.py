@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -17,6 +17,8 @@ ANSWER_S = 1.0
 """Deadline of the drivers' answers, for the first acknowledgement of each robot."""
 FOLLOW_S = 0.25
 """How often changed states are acknowledged again while the stop is latched."""
+PROBLEMS_S = 1.0
+"""How often changed problems of robots are reported."""
 RETRY_S = 5.0
 """Pause after the server has refused the stream."""
 
@@ -33,6 +35,7 @@ class BridgeServerStop:
     Attributes:
         refusal: what the server refuses, and why: the stream of its stop, or an acknowledgement; else empty. Read
             anywhere.
+        problems: robot -> what keeps it from its tasks, for those who watch the server. Written anywhere.
     """
 
     def __init__(
@@ -40,6 +43,10 @@ class BridgeServerStop:
     ) -> None:
         self._client, self._fleet, self._robots = client, fleet, list(robots)
         self._identity = identity
+        self.problems: Mapping[str, str] = {}
+        self._reported_problems: Mapping[str, str] = {}
+        """Those that the server has of the open stream."""
+        self._orders = 0
         self._stream_refusal = self._acknowledgement_refusal = ""
 
     @property
@@ -48,11 +55,14 @@ class BridgeServerStop:
 
     async def run(self) -> None:
         following: asyncio.Task[None] | None = None
+        reporting = asyncio.create_task(self._report_problems(), name="robot problems")
         try:
             while True:
                 try:
                     async for order in self._client.stop_orders(self._robots, self._identity):
                         self._stream_refusal = self._acknowledgement_refusal = ""
+                        # It may be the first of another stream, of which the server has no problems.
+                        self._orders, self._reported_problems = self._orders + 1, {}
                         if following is not None:
                             following.cancel()
                             following = None
@@ -79,8 +89,28 @@ class BridgeServerStop:
                     log.exception("the bridge lost the server's stop, and follows it again")
                 await asyncio.sleep(RETRY_S)
         finally:
+            reporting.cancel()
             if following is not None:
                 following.cancel()
+
+    async def _report_problems(self) -> None:
+        """Send each change, at most every ``PROBLEMS_S``; again where the server did not take it."""
+        last_error = ""
+        while True:
+            await asyncio.sleep(PROBLEMS_S)
+            orders, problems = self._orders, dict(self.problems)
+            if not orders or problems == self._reported_problems:
+                continue
+            try:
+                await self._client.report_robot_problems(problems)
+            except Exception as error:  # also of the client's library
+                if str(error) != last_error:  # It is tried again every second.
+                    log.warning("the server did not take what keeps robots from their tasks: %s", error)
+                last_error = str(error)
+            else:
+                last_error = ""
+                if orders == self._orders:
+                    self._reported_problems = problems
 
     async def _call(self, function: Callable[..., dict[str, str]], **options: Any) -> dict[str, str]:
         """Call what waits for drivers on a thread of its own: a program may stop the fleet again and again."""

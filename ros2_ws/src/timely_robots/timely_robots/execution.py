@@ -95,7 +95,7 @@ class SegmentExecutor:
         self._ledger = RobotTaskLedger(self._store, remembered_tasks)
         self._action: Callable[[Motion], None] | None = None
         self._acting: Motion | None = None
-        self._action_problem = ""
+        self._action_cause = self._action_problem = ""
         self._closed = False
         self._thread = threading.Thread(target=self._run, name=f"motion of {name}", daemon=True)
         self._thread.start()
@@ -191,7 +191,7 @@ class SegmentExecutor:
                 return False
             if self._store.stop_reason is not None and not also_stopped:
                 return False
-            self._action = action
+            self._action, self._action_cause = action, why
             moving = self._current is not None
         result = SegmentResult("cancelled", ErrorCode.FAILSAFE, why)
         removals = self._end_everything(result, stopping=False)
@@ -293,7 +293,7 @@ class SegmentExecutor:
             if self._store.stop_reason is not None:
                 return refuse(ErrorCode.DRIVER_STOPPED, "the robot was stopped; call ~/reset first")
             if self._action is not None or self._acting is not None:
-                return refuse(ErrorCode.FAILSAFE, "a failsafe action is in progress")
+                return refuse(ErrorCode.FAILSAFE, f"a failsafe action is in progress: {self._action_cause}")
             if (refusal := self._ledger.refusal(order)) is not None:
                 return refusal
             if len(self._queue) >= self._queue_limit:
