@@ -155,6 +155,7 @@ async def test_changed_problems_of_robots_reach_the_server_and_each_new_stream(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(server_stop, "PROBLEMS_S", 0.001)
+    monkeypatch.setattr(server_stop, "RETRY_S", 0.001)
     server, fleet = Server(), Fleet()
     lost = {"drone1": "the link to the robot is lost"}
     async with following(server, fleet) as follower:

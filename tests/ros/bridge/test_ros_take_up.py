@@ -164,17 +164,20 @@ async def test_a_goal_that_the_server_never_got_is_submitted() -> None:
         assert (here.server.submitted[0]["id"], here.server.submitted[0]["report_token"]) == ("t1", "secret")
 
 
-async def test_a_goal_waits_for_a_server_that_was_killed_too(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("trouble", ["down", "token"])
+async def test_a_goal_waits_for_a_server_that_was_killed_too_or_lacks_the_token(
+    trouble: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An engine takes longer to start than the time in which a server accepts a task."""
     monkeypatch.setattr(past_plan, "RETRY_S", 0.0)
     async with world() as here:
         life = Life(here)
         await here.until(begun(here, 1))
         past = await life.die()
-        here.server.down = True
+        here.server.down, here.server.knows_token = trouble == "down", trouble != "token"
         life = Life(here, past, deadlines=replace(GENEROUS, submit_s=0.0))
         await settle_clock_tasks()
-        here.server.down = False
+        here.server.down, here.server.knows_token = False, True
         end = await here.end_of(life.task)
         assert (end.outcome, end.code, end.plan) == ("complete", 0, TEXT)
 

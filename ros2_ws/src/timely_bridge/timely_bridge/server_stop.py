@@ -104,9 +104,10 @@ class BridgeServerStop:
             try:
                 await self._client.report_robot_problems(problems)
             except Exception as error:  # also of the client's library
-                if str(error) != last_error:  # It is tried again every second.
+                if str(error) != last_error:  # It is tried again every few seconds, perhaps for days.
                     log.warning("the server did not take what keeps robots from their tasks: %s", error)
                 last_error = str(error)
+                await asyncio.sleep(RETRY_S)
             else:
                 last_error = ""
                 if orders == self._orders:
