@@ -16,7 +16,7 @@ setup(
     zip_safe=False,
     maintainer="The Timely developers",
     maintainer_email="timely@users.noreply.github.com",
-    description="ROS 2 door of the Timely planning server.",
+    description="ROS 2 bridge of the Timely planning server.",
     license="Apache-2.0",
     entry_points={
         "console_scripts": [

@@ -1,1 +1,1 @@
-"""The ROS 2 door of the Timely server: an action for each robot, segments to its driver, reports back."""
+"""The ROS 2 bridge of the Timely server: an action for each robot, segments to its driver, reports back."""
