@@ -224,8 +224,9 @@ class ServerStopLatch:
         robot = robots[worst]
         detail = robot.detail
         if robot.state == "pending":
-            is_followed = BridgeRobot(agent, worst) in self._followers.robots
-            detail = "no acknowledgement" if is_followed else self._absence(agent)
+            followed = [one for one in robots if BridgeRobot(agent, one) in self._followers.robots]
+            absence = GONE_BRIDGE if followed else NO_BRIDGE
+            detail = "no acknowledgement" if worst in followed else absence
         view = {"state": states[worst], "detail": detail, "after_s": robot.after_s}
         return view | {"by_bridge": states} if len(states) > 1 else view
 
@@ -369,12 +370,13 @@ class ServerStopLatch:
     def problems(self) -> dict[str, str]:
         """Name of a robot -> what keeps it from its tasks, as its bridge says, or that no bridge follows its stop."""
         followed = self._followers.robots
-        lost = {one.agent: self._absence(one.agent) for one in self.roster.robots if one not in followed}
+        names = {one.agent for one in followed}
+        lost = {
+            one.agent: GONE_BRIDGE if one.agent in names else NO_BRIDGE
+            for one in self.roster.robots
+            if one not in followed
+        }
         return dict(sorted({**lost, **self._followers.problems()}.items()))
-
-    def _absence(self, agent: str) -> str:
-        """Why no bridge answers for a robot of this name, and what to do."""
-        return GONE_BRIDGE if any(one.agent == agent for one in self._followers.robots) else NO_BRIDGE
 
     @contextmanager
     def following(
