@@ -13,7 +13,7 @@ What is mended there:
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from copy import copy
 from typing import Any
 
 import torch
@@ -82,7 +82,8 @@ def _with_all_processors(build: Callable[..., Any]) -> Callable[..., Any]:
     ) -> Any:
         # Custom processors may apply to plans, too, whose drafts they would not see; vLLM refuses them.
         if not custom and drafts_forced_tokens_only(vllm_config.speculative_config):
-            vllm_config = replace(vllm_config, speculative_config=None)
+            vllm_config = copy(vllm_config)  # ``replace`` would prepare the engine's configuration anew
+            vllm_config.speculative_config = None
         return build(vllm_config, device, pin, pooling, custom)
 
     return build_logitsprocs
