@@ -20,6 +20,7 @@ from timely.core.utility import NORMAL, URGENT, TimeUtility
 from timely.disciplines.predictors.app_cost import OnlineAppCosts, TrainedAppCosts, predictor_kv_token_time
 from timely.disciplines.predictors.embedding import Vectors
 from timely.disciplines.predictors.history import HistoryPredictor
+from timely.disciplines.round_tokens import PRIOR_TOKENS_A_ROUND, RoundTokens
 from timely.disciplines.timely.applications import TimelyApplications
 from timely.disciplines.timely.discipline import Timely
 from timely.disciplines.timely.index import TimelyMachine, timely_gittins_use, timely_mean_left
@@ -29,7 +30,6 @@ from timely.disciplines.timely.lengths import (
     TimelyAnswerLengths,
     timely_even_lengths,
 )
-from timely.disciplines.timely.rounds import PRIOR_TOKENS_A_ROUND, TimelyRoundTokens
 from timely.engines.step_time.learned import FixedSpeed
 
 PARTS = [
@@ -139,7 +139,7 @@ def test_even_lengths_stand_for_a_weighted_distribution() -> None:
 
 
 def test_tokens_a_round_go_from_all_to_own() -> None:
-    rounds = TimelyRoundTokens()
+    rounds = RoundTokens()
     none, many = np.zeros(1), np.array([40.0])
     assert rounds.expect(none, none)[0] == PRIOR_TOKENS_A_ROUND
     assert rounds.expect(1.0 * many, many)[0] < 1.2

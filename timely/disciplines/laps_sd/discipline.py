@@ -31,6 +31,7 @@ from timely.disciplines.base import DisciplineInfo, Floats, StepLimits
 from timely.disciplines.laps_sd.constants import FACTOR, FIRST_QUEUE_S, QUEUES, STABLE_ROUNDS, STABLE_SPREAD
 from timely.disciplines.output_length import LengthEstimates, LengthLearningDiscipline
 from timely.disciplines.requirements import SPECULATION, check_discipline_acceptance
+from timely.disciplines.round_tokens import RoundTokens
 from timely.disciplines.step_builder import KeyedDiscipline
 
 DRAFTS = 4.0
@@ -206,16 +207,6 @@ class LapsSd(LengthLearningDiscipline, KeyedDiscipline):
         return keys
 
 
-PRIOR_ROUNDS = 4.0
-"""Rounds of a request that weigh as much as those of the others."""
-
-PRIOR_TOKENS_A_ROUND = 2.5
-"""Before any round has been seen: half of four drafts and the token that verification adds, rounded down."""
-
-OTHERS = 200.0
-"""Rounds of all requests that count: acceptance drifts with the requests."""
-
-
 class LapsSdPrior(LapsSd):
     """Our own: no exploring. A request has an estimate from the start, and its rounds correct it.
 
@@ -236,9 +227,7 @@ class LapsSdPrior(LapsSd):
 
     def __init__(self) -> None:
         super().__init__()
-        self._tokens = PRIOR_TOKENS_A_ROUND * PRIOR_ROUNDS
-        self._rounds = PRIOR_ROUNDS
-        """Of all requests, the past fading."""
+        self._round_tokens = RoundTokens()
         self._own: dict[JobId, tuple[float, float]] = {}
         """Tokens and rounds of each request."""
 
@@ -253,9 +242,7 @@ class LapsSdPrior(LapsSd):
             return
         own, rounds = self._own[job.job_id]
         self._own[job.job_id] = (own + tokens, rounds + 1.0)
-        fade = 1.0 - 1.0 / OTHERS
-        self._tokens = fade * self._tokens + tokens
-        self._rounds = fade * self._rounds + 1.0
+        self._round_tokens.learn(tokens)
 
     def finished(self, job: Job, now: float) -> None:
         super().finished(job, now)
@@ -264,10 +251,8 @@ class LapsSdPrior(LapsSd):
     def keys(self, table: JobTable, limits: StepLimits) -> Floats:
         """The least time left first; a running request is credited with the cost of displacing it."""
         speed = limits.speed
-        others = PRIOR_ROUNDS * self._tokens / self._rounds
         own = np.array([self._own[job.job_id] for job in table.jobs], dtype=np.float64)
-        a_round = (others + own[:, 0]) / (PRIOR_ROUNDS + own[:, 1])
-        rounds = LengthEstimates.left(table, np.arange(len(table))) / a_round
+        rounds = LengthEstimates.left(table, np.arange(len(table))) / self._round_tokens.expect(*own.T)
         left = rounds * speed.token_s + table.prefill_left * speed.prefill_token_s
         again_s = min(2.0 * limits.swap_s_per_token, speed.prefill_token_s)
         return np.where(table.active, table.context_tokens * again_s, 0.0) - left

@@ -14,6 +14,7 @@ from timely.disciplines.output_length import COMPLETE_OUTCOMES
 from timely.disciplines.predictors.app_cost import AppCosts
 from timely.disciplines.predictors.embedding import Vectors
 from timely.disciplines.predictors.history import HistoryPredictor
+from timely.disciplines.round_tokens import RoundTokens
 from timely.disciplines.timely.applications import TimelyApplications
 from timely.disciplines.timely.index import (
     TimelyMachine,
@@ -22,7 +23,6 @@ from timely.disciplines.timely.index import (
     timely_mean_left,
 )
 from timely.disciplines.timely.lengths import PLACES, TimelyAnswerLengths
-from timely.disciplines.timely.rounds import TimelyRoundTokens
 
 REFRESH_TOKENS = 16
 """Output tokens after which a request's index is computed anew."""
@@ -74,7 +74,7 @@ class TimelyUndatedRequests:
     def __init__(self, history: HistoryPredictor | None = None, costs: AppCosts | None = None) -> None:
         self.answers = TimelyAnswerLengths(history)
         self.applications = TimelyApplications(costs)
-        self._round_tokens = TimelyRoundTokens()
+        self._round_tokens = RoundTokens()
         self.speculative = False
         """The engine has verified drafts."""
         self._places: dict[JobId, int] = {}

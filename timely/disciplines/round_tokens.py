@@ -12,7 +12,7 @@ OTHERS = 200.0
 """Rounds of all requests that count: acceptance drifts with the requests."""
 
 
-class TimelyRoundTokens:
+class RoundTokens:
     """Mean tokens a round of all requests, the past fading."""
 
     def __init__(self) -> None:
