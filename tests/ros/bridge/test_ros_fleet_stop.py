@@ -85,6 +85,11 @@ def test_a_robot_rests_only_if_a_new_state_of_it_says_so(change: dict[str, Any],
     assert robot.outcome(LIMIT_S / 2) == outcome
 
 
+def test_a_robot_whose_driver_never_answered_is_unknown() -> None:
+    """As those of a bridge that starts with a latched stop."""
+    assert fleet_stop._BridgeRobotStop("drone1", None, None, None).outcome(LIMIT_S) == fleet_stop.UNKNOWN
+
+
 def mode_of(states: list[RobotState]) -> int:
     return states[-1].mode if states else -1
 
