@@ -30,7 +30,7 @@ TOKEN = "the-token-of-all-tasks-here"
 OWNER = {"Timely-Task-Token": TOKEN}
 """The header of the program that submitted the tasks of ``body``."""
 
-WAIT_S = 10.0
+WAIT_S = 30.0
 """Deadline of every wait in these tests."""
 
 DRONE = SkillSet.model_validate(
