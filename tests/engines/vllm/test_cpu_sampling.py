@@ -61,11 +61,8 @@ def test_nothing_is_drawn_where_no_drafting_request_samples(
 
 def test_a_step_without_drafts_samples_plainly() -> None:
     drafts_seen: list[Any] = []
-    runner = SimpleNamespace(
-        rejection_sampler=object(), _sample=lambda logits, drafts: drafts_seen.append(drafts)
-    )
-    sample_plainly_without_drafts(runner)
+    sample = sample_plainly_without_drafts(lambda runner, logits, drafts: drafts_seen.append(drafts))
     with_drafts = SimpleNamespace(max_spec_len=3)
     for drafts in (None, SimpleNamespace(max_spec_len=0), with_drafts):
-        runner._sample(torch.zeros(1, 9), drafts)
+        sample(None, torch.zeros(1, 9), drafts)
     assert drafts_seen == [None, None, with_drafts]

@@ -35,25 +35,11 @@ def mend_cpu_sampling() -> None:
 
     rejection_sampler.expand_batch_to_tokens = spread_over_drafts
     build, draw = gpu_model_runner.build_logitsprocs, rejection_sampler.sample_recovered_tokens
+    runner = gpu_model_runner.GPUModelRunner
     if not hasattr(build, "__wrapped__"):
         gpu_model_runner.build_logitsprocs = _with_all_processors(build)
         rejection_sampler.sample_recovered_tokens = draw_where_needed(draw)
-
-
-def sample_plainly_without_drafts(runner: Any) -> None:
-    """Let steps without a draft sample as those of an engine that does not speculate.
-
-    Args:
-        runner: vLLM's model runner; one of another kind stays as it is.
-    """
-    if not (current_platform.is_cpu() and hasattr(runner, "rejection_sampler")):
-        return
-    sample = runner._sample
-
-    def _sample(logits: Tensor, drafts: Any) -> Any:
-        return sample(logits, drafts if drafts is not None and drafts.max_spec_len else None)
-
-    runner._sample = _sample
+        runner._sample = sample_plainly_without_drafts(runner._sample)
 
 
 def spread_over_drafts(
@@ -87,6 +73,16 @@ def _with_all_processors(build: Callable[..., Any]) -> Callable[..., Any]:
         return build(vllm_config, device, pin, pooling, custom)
 
     return build_logitsprocs
+
+
+def sample_plainly_without_drafts(sample: Callable[..., Any]) -> Callable[..., Any]:
+    """A model runner's sampling, whose steps without a draft are as in an engine that does not speculate."""
+
+    @functools.wraps(sample)
+    def _sample(self: Any, logits: Tensor, drafts: Any) -> Any:
+        return sample(self, logits, drafts if drafts is not None and drafts.max_spec_len else None)
+
+    return _sample
 
 
 def draw_where_needed(draw: Callable[..., Tensor]) -> Callable[..., Tensor]:

@@ -188,20 +188,16 @@ def _with_own_computing(init: Callable[[Any], None]) -> Callable[[Any], None]:
 
         config = self.vllm_config
         is_ours = config.scheduler_config.scheduler_cls == SCHEDULER
-        mends_sampling = is_ours or drafts_forced_tokens_only(config.speculative_config)
-        if mends_sampling:
-            from timely.engines.vllm import cpu_sampling
+        if is_ours or drafts_forced_tokens_only(config.speculative_config):
+            from timely.engines.vllm.cpu_sampling import mend_cpu_sampling
 
-            cpu_sampling.mend_cpu_sampling()
+            mend_cpu_sampling()
         init(self)
-        runner = getattr(self.worker, "model_runner", None)
-        if mends_sampling:
-            cpu_sampling.sample_plainly_without_drafts(runner)
         if is_ours:
             from timely.engines.vllm.seeded_draws import draw_by_position
             from timely.engines.vllm.settings import SchedulerSettings
 
-            draw_by_position(runner)
+            draw_by_position(getattr(self.worker, "model_runner", None))
             if SchedulerSettings.from_vllm(config).fused_kernels:
                 from timely.engines.vllm.fused_kernels import use_fused_cpu_kernels
 
