@@ -15,6 +15,8 @@ from lrtrace.jsonl import is_utf8_jsonl_text
 VERSION = 1
 MAX_NUMBER = 2**53
 """The largest integer that every JSON reader keeps exactly."""
+MAX_S = 1e10
+"""The largest time, seconds: up to here a float tells microseconds apart."""
 URGENT_BELOW_S = 0.5
 """A task is of class urgent when its expected response time is under this."""
 
@@ -26,13 +28,17 @@ def _fail_trace_field(name: str, expected: str, got: object) -> NoReturn:
     )
 
 
-def _check_trace_number(name: str, value: object, expected: str) -> float:
+def _check_trace_number(name: str, value: object, expected: str, most: float = 1e300) -> float:
     if value.__class__ is not float and value.__class__ is not int:
         _fail_trace_field(name, expected, value)
     number: float = value
-    if not 0.0 <= number <= 1e300:
+    if not 0.0 <= number <= most:
         _fail_trace_field(name, expected, value)
     return number
+
+
+def _check_trace_seconds(name: str, value: object) -> None:
+    _check_trace_number(name, value, f"seconds from 0 to {MAX_S:g}", MAX_S)
 
 
 def _check_trace_integer(name: str, value: object, low: int, high: int = MAX_NUMBER) -> None:
@@ -128,7 +134,7 @@ class TraceSegment:
     def __post_init__(self) -> None:
         _check_trace_text("text", self.text)
         _check_trace_integer("tokens", self.tokens, 1)
-        _check_trace_number("execution_s", self.execution_s, "zero or more seconds")
+        _check_trace_seconds("execution_s", self.execution_s)
         _check_trace_extra(self.extra)
 
     def to_dict(self) -> dict[str, Any]:
@@ -172,7 +178,7 @@ class TraceJob:
 
     def __post_init__(self) -> None:
         _check_trace_integer("job", self.job, 0)
-        _check_trace_number("arrival_s", self.arrival_s, "zero or more seconds")
+        _check_trace_seconds("arrival_s", self.arrival_s)
         _check_trace_integer("prompt_tokens", self.prompt_tokens, 1)
         _check_trace_integer("shared_prefix_tokens", self.shared_prefix_tokens, 0)
         if self.shared_prefix_tokens > self.prompt_tokens:
@@ -274,7 +280,7 @@ class TraceHeader:
         _check_trace_text("name", self.name)
         if self.seed is not None:
             _check_trace_integer("seed", self.seed, 0, 2**64 - 1)
-        _check_trace_number("network_s", self.network_s, "zero or more seconds")
+        _check_trace_seconds("network_s", self.network_s)
         _check_trace_extra(self.extra)
 
     @classmethod

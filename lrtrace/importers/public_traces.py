@@ -57,8 +57,8 @@ class PublicTraceImport:
         network_s: delay to the users, seconds.
 
     Raises:
-        UnknownName: no such source. BadInput: ``speed`` or ``limit`` is out of range or, while iterating, a row
-            is broken; the message names file, line, column and reason.
+        UnknownName: no such source. BadInput: ``speed`` or ``limit`` is out of range. While iterating, a row is
+            broken, which the message names with file, line, column and reason, or there is no request.
     """
 
     def __init__(
@@ -112,6 +112,8 @@ class PublicTraceImport:
             except BadInput as error:
                 raise BadInput(error.message, where=f"{self.path}:{row.line}") from error
             tally.jobs += 1
+        if not tally.jobs:
+            raise BadInput("holds no request with a prompt and an answer", where=str(self.path))
 
     def _job(self, row: TraceRequest, arrival_s: float) -> TraceJob:
         return TraceJob(

@@ -152,6 +152,24 @@ def test_broken_rows_are_named(tmp_path: Path, source: str, text: str, line: int
     assert reason in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ("mooncake", ""),
+        ("azure", AZURE.splitlines()[0]),
+        ("burstgpt", BURSTGPT.replace(",18,", ",0,").partition("118.5")[0]),
+    ],
+)
+def test_a_source_without_a_request_is_an_error_and_leaves_no_trace(
+    tmp_path: Path, source: str, text: str
+) -> None:
+    (tmp_path / "data").write_text(text, encoding="utf-8")
+    trace = PublicTraceImport(source, tmp_path / "data")
+    with pytest.raises(BadInput, match="data: holds no request with a prompt and an answer"):
+        write_trace(tmp_path / "x.lrtrace.jsonl", trace.header, trace.jobs)
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
 def test_bad_options(tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match="unknown trace format 'x'; known: azure, burstgpt, mooncake"):
         load(tmp_path, "x", "")
