@@ -4,6 +4,9 @@
 offer from age ``a`` on. Serving the smallest index first minimises the mean completion time of jobs with
 known size distributions on one preemptible server (Gittins 1979). For a discrete distribution the minimum is
 attained at one of its values.
+
+Costs of whole tokens are multiples of one half, and equal weights are ones. The sums of both are exact, and only the
+last division rounds. So indices that are equal are equal as floats, and such jobs run in order of arrival.
 """
 
 import numpy as np
@@ -17,7 +20,7 @@ class CostDistribution:
 
     Args:
         costs: values, shape ``(k,)``, any order, repeats allowed; in any one unit of cost.
-        weights: their weights, shape ``(k,)``; need not add up to one. Equal when left out.
+        weights: their weights, shape ``(k,)``; need not add up to one. Ones when left out.
 
     Raises:
         ValueError: no values, a weight is negative or all are zero, or something is not finite.
@@ -34,15 +37,16 @@ class CostDistribution:
         if not (np.isfinite(total) and total > 0.0 and np.isfinite(raw).all()) or bool((mass < 0).any()):
             raise ValueError("costs must be finite, weights finite, not negative and not all zero")
         order = np.argsort(raw, kind="stable")
-        raw, mass = raw[order], mass[order] / total
+        raw, mass = raw[order], mass[order]
         starts = np.flatnonzero(np.concatenate(([True], raw[1:] != raw[:-1])))
         self.costs: Floats = raw[starts]
         """The distinct values, ascending, shape ``(m,)``."""
-        self.probabilities: Floats = np.add.reduceat(mass, starts)
-        """Their probabilities, shape ``(m,)``."""
-        # P(X > x_k) and E[X; X > x_k] with one more entry in front: sums from the far end keep their digits.
-        tail = np.concatenate((np.cumsum(self.probabilities[::-1])[::-1], [0.0]))
-        first = np.concatenate((np.cumsum((self.probabilities * self.costs)[::-1])[::-1], [0.0]))
+        self.weights: Floats = np.add.reduceat(mass, starts)
+        """Their weights, shape ``(m,)``."""
+        # P(X > x_k) and E[X; X > x_k] with one more entry in front, both times the sum of all weights.
+        # Sums from the far end keep their digits.
+        tail = np.concatenate((np.cumsum(self.weights[::-1])[::-1], [0.0]))
+        first = np.concatenate((np.cumsum((self.weights * self.costs)[::-1])[::-1], [0.0]))
         self._tail: Floats = tail
         self._moments: Floats = first
 
