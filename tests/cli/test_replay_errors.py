@@ -26,7 +26,8 @@ JOB: dict[str, Any] = {
     [
         ({"priority": "x"}, "priority must be a number"),
         ({"hash_ids": [1.5]}, "hash_ids must be a list of whole numbers"),
-        ({"after": [99]}, "after: waits for 99, which never end"),
+        ({"after": [99]}, "after: waits for 99, which never ends"),
+        ({"after": [99, 98]}, "after: waits for 99, 98, which never end"),
         ({"arrival_s": 0.5, "max_tokens": 0}, "max_tokens must be a whole number"),
         ({"tuf": {"ert_s": 1, "alpha": -2, "beta": 1, "milestone": "x"}}, "tuf.milestone must be one of"),
         ({"tuf": {"ert_ms": 200}}, "tuf.ert_ms is unknown; known: ert_s, alpha, cutoff_s, beta, milestone"),
@@ -41,3 +42,13 @@ def test_an_error_names_the_line(
     trace.write_text("\n\n".join(json.dumps(line) for line in lines))
     assert run_timely_command(["replay", str(trace), "--engine", "sim", "--discipline", "edf"]) == 2
     assert f"timely: {trace}:5: job 11: {reason}" in capsys.readouterr().err
+
+
+def test_a_task_waits_only_for_those_that_it_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = tmp_path / "t.lrtrace.jsonl"
+    lines = [{"lrtrace": 1}, {"job": 10, **JOB, "after": [99]}, {"job": 11, **JOB, "after": [98]}]
+    trace.write_text("\n".join(json.dumps(line) for line in lines))
+    assert run_timely_command(["replay", str(trace)]) == 2
+    assert capsys.readouterr().err.endswith("job 10: after: waits for 99, which never ends\n")

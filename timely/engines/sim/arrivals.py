@@ -89,5 +89,10 @@ class SimArrivals:
             InvalidInput: a task waits for others that never end.
         """
         for job_id in self._awaited_counts:
-            names = ", ".join(str(j) for j, waiting in self._followers.items() if waiting)
-            raise InvalidInput(f"waits for {names}, which never end", where=f"job {job_id}: after")
+            names = [
+                str(awaited)
+                for awaited, records in self._followers.items()
+                if any(record.task.job == job_id for record in records)
+            ]
+            never_end = "which never ends" if len(names) == 1 else "which never end"
+            raise InvalidInput(f"waits for {', '.join(names)}, {never_end}", where=f"job {job_id}: after")
