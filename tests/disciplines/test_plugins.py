@@ -23,6 +23,12 @@ class Mine(Fcfs):
 class Nameless(Fcfs):
     pass
 
+class Unmade(Fcfs):
+    info = replace(Fcfs.info, name="unmade")
+
+    def __init__(self, table):
+        pass
+
 number = 3
 """
 
@@ -78,6 +84,15 @@ def test_a_plugin_without_such_a_discipline_is_one_clear_error(
     with caplog.at_level(logging.WARNING):  # the others are listed
         assert "mine" not in [info.name for info in registry.discipline_infos()]
     assert complaint in caplog.text
+
+
+def test_a_plugin_that_cannot_be_made_is_one_clear_error(install: Install) -> None:
+    install("unmade = timely_test_plugin:Unmade")
+    with pytest.raises(
+        InvalidInput, match=r"cannot make 'timely_test_plugin:Unmade'.*missing 1 required"
+    ) as failure:
+        registry.create_discipline("unmade")
+    assert failure.value.where == "discipline 'unmade' of timely-test-plugin"
 
 
 @pytest.mark.parametrize("name", ["fcfs", "timely-slots"])

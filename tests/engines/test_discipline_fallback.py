@@ -11,10 +11,15 @@ import pytest
 from manual_clock import ManualClock
 
 from timely.core.errors import EngineFailed
+from timely.core.job import Job, JobTable
 from timely.core.reports import ExecutionReport
+from timely.disciplines.base import Floats, Speed, StepLimits, StepPlan
+from timely.disciplines.basic import Fcfs
 from timely.disciplines.timely.discipline import Timely
 from timely.engines.base import EngineEvent, GenerationRequest, SegmentReady
+from timely.engines.replay_types import PlannedSegment, PlannedTask, ReplayOptions
 from timely.engines.scripted import ScriptedEngine
+from timely.engines.sim.simulator import Simulator
 from timely.engines.step_time.journal import read_step_journal
 from timely.engines.vllm.settings import open_vllm_journal
 
@@ -22,7 +27,7 @@ PLANS = {f"plan {n}": [f"tc({n});", f"tc({n + 1});", f"tc({n + 2});"] for n in r
 
 
 @pytest.mark.parametrize(
-    "hook", ["arrived", "progressed", "parked", "due_changed", "finished", "compose", "lead_s"]
+    "hook", ["check", "arrived", "progressed", "parked", "due_changed", "finished", "compose", "lead_s"]
 )
 async def test_plans_go_on_under_first_come_first_served(
     hook: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -55,6 +60,50 @@ async def test_plans_go_on_under_first_come_first_served(
     assert (await engine.stats()).discipline == "fcfs"
     assert caplog.text.count("discipline timely failed; fcfs serves from now on") == 1
     await engine.stop()
+
+
+class FaultyKeys(Fcfs):
+    def keys(self, table: JobTable, limits: StepLimits) -> Floats:
+        keys: Floats = table.no_such_column  # type: ignore[attr-defined]
+        return keys
+
+
+class NoPlan(Fcfs):
+    def compose(self, table: JobTable, limits: StepLimits) -> StepPlan:
+        return None  # type: ignore[return-value]
+
+
+class UnknownJob(Fcfs):
+    def compose(self, table: JobTable, limits: StepLimits) -> StepPlan:
+        return StepPlan({"nobody": 1})
+
+
+class UnknownEviction(Fcfs):
+    def compose(self, table: JobTable, limits: StepLimits) -> StepPlan:
+        return StepPlan(evict=["nobody"])
+
+
+class LeadOfText(Fcfs):
+    def lead_s(self, job: Job, speed: Speed) -> float:
+        return "soon"  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        (FaultyKeys, r"AttributeError: .*no_such_column.* \(.*test_discipline_fallback.py:\d+\)$"),
+        (NoPlan, "TypeError: compose must return a StepPlan, got NoneType"),
+        (UnknownJob, "ValueError: the plan names a job that is not live"),
+        (UnknownEviction, "ValueError: the plan names a job that is not live"),
+        (LeadOfText, "ValueError: could not convert string to float: 'soon'"),
+    ],
+)
+def test_without_a_fallback_the_error_names_the_discipline_and_its_line(
+    kind: type[Fcfs], reason: str
+) -> None:
+    task = PlannedTask(1, 0.0, (PlannedSegment("tc(90);", 3, 1.0), PlannedSegment("}", 3, 1.0)))
+    with pytest.raises(EngineFailed, match="^discipline 'fcfs' failed: " + reason):
+        Simulator(ReplayOptions(), discipline=kind()).run([task])
 
 
 async def test_the_fallback_itself_has_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ arrays), one row a job, dense. Everything else about a job is in ``JobSpec`` and
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import repeat
 
@@ -189,6 +189,9 @@ class JobTable:
 
     def __iter__(self) -> Iterator[Job]:
         return iter(self.jobs)
+
+    def has_all(self, job_ids: Set[JobId]) -> bool:
+        return job_ids <= self._by_id.keys()
 
     def __contains__(self, job_id: JobId) -> bool:
         return job_id in self._by_id

@@ -11,7 +11,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import cast
 
-from timely.core.errors import InvalidInput, UnknownName
+from timely.core.errors import InvalidInput, TimelyError, UnknownName
 from timely.disciplines.base import Discipline, DisciplineInfo
 from timely.disciplines.predictors.predictor_file import predictor_kind
 
@@ -108,13 +108,22 @@ def create_discipline(name: str, files: Sequence[Path] = ()) -> Discipline:
 
     Raises:
         UnknownName: not registered.
-        InvalidInput: the discipline takes no predictor file, or this is not one.
+        InvalidInput: the discipline takes no predictor file, or this is not one; or a plugin cannot be made.
     """
     plain, file = _split_discipline_name(name)
     discipline = load_discipline(plain)
     if file is None and discipline.predictor_kind:
         file = next((path for path in files if predictor_kind(path) == discipline.predictor_kind), None)
-    return discipline() if file is None else discipline.with_predictor(file)
+    try:
+        return discipline() if file is None else discipline.with_predictor(file)
+    except TimelyError:
+        raise
+    except Exception as error:
+        if (entry := _discipline_plugins().get(plain)) is None:
+            raise
+        raise InvalidInput(
+            f"cannot make {entry.value!r}: {error}", where=_discipline_plugin_origin(entry)
+        ) from error
 
 
 @cache

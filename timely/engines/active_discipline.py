@@ -1,10 +1,12 @@
 """The discipline in charge of all live jobs: its hooks, switches to another one, and what replaces one that fails."""
 
 import logging
+import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from timely.core.job import Job, JobTable
+from timely.core.errors import EngineFailed, InvalidInput, TimelyError
+from timely.core.job import Job, JobSpec, JobTable
 from timely.disciplines.base import Discipline, Speed, StepLimits, StepPlan
 from timely.disciplines.registry import create_discipline
 
@@ -18,7 +20,7 @@ class ActiveEngineDiscipline:
     """Calls the discipline; one that raises an error is replaced, if there is a fallback.
 
     Args:
-        fallback: name of the discipline that takes over when another one raises an error; empty: the error is raised.
+        fallback: name of the discipline that takes over when another one raises an error; empty: the run ends.
         park: sets again when a parked job becomes runnable, which is the discipline's choice; gets the time, too.
         on_fallback: called with the name of the discipline that failed, and the time.
     """
@@ -82,10 +84,18 @@ class ActiveEngineDiscipline:
                 fresh.due_changed(job, now)
 
     def _fall_back(self, error: Exception, now: float) -> None:
-        """Hand all live jobs to the fallback; without one, raise the error."""
+        """Hand all live jobs to the fallback.
+
+        Raises:
+            EngineFailed: there is none; the message has the error and the line of the discipline that led to it.
+        """
         failed_name = self.current.info.name
         if not self._fallback or failed_name == self._fallback:
-            raise error
+            if isinstance(error, TimelyError):
+                raise error
+            raise EngineFailed(
+                f"discipline {failed_name!r} failed: {_engine_discipline_fault(error, self.current)}"
+            ) from error
         log.critical(
             "discipline %s failed; %s serves from now on", failed_name, self._fallback, exc_info=error
         )
@@ -93,6 +103,16 @@ class ActiveEngineDiscipline:
         self._on_fallback(failed_name, now)
 
     # ------------------------------------------------------------------ calls
+
+    def check(self, spec: JobSpec, now: float) -> None:
+        """Raises InvalidInput: the discipline cannot take the job."""
+        try:
+            self.current.check(spec)
+        except InvalidInput:
+            raise
+        except Exception as error:
+            self._fall_back(error, now)
+            self.current.check(spec)
 
     def inform(self, hook: str, job: Job, now: float, *counts: int) -> None:
         try:
@@ -103,7 +123,7 @@ class ActiveEngineDiscipline:
     def lead_s(self, job: Job, speed: Speed, now: float) -> float:
         """How long before the robot runs dry a parked generation becomes runnable, seconds."""
         try:
-            return self.current.lead_s(job, speed)
+            return float(self.current.lead_s(job, speed))
         except Exception as error:
             self._fall_back(error, now)
             return self.current.lead_s(job, speed)
@@ -121,10 +141,12 @@ class ActiveEngineDiscipline:
 
     def compose(self, limits: StepLimits) -> StepPlan:
         try:
-            return self.current.compose(self._table, limits)
+            plan = self.current.compose(self._table, limits)
+            _check_engine_plan(plan, self._table)
         except Exception as error:
             self._fall_back(error, limits.now)
             return self.current.compose(self._table, limits)
+        return plan
 
     def maintain(self, limits: StepLimits) -> None:
         """What need not wait for the next step."""
@@ -132,3 +154,20 @@ class ActiveEngineDiscipline:
             self.current.maintain(self._table, limits)
         except Exception as error:
             self._fall_back(error, limits.now)
+
+
+def _check_engine_plan(plan: StepPlan, table: JobTable) -> None:
+    """Raises TypeError: no plan. ValueError: it names a job that is not live."""
+    if not isinstance(plan, StepPlan):
+        raise TypeError(f"compose must return a StepPlan, got {type(plan).__name__}")
+    if not table.has_all(plan.tokens.keys()) or not table.has_all(set(plan.evict)):
+        raise ValueError("the plan names a job that is not live")
+
+
+def _engine_discipline_fault(error: Exception, discipline: Discipline) -> str:
+    """The error, with the last line of the discipline's module that led to it, or else the last of all."""
+    frames = list(traceback.walk_tb(error.__traceback__))
+    module = type(discipline).__module__
+    own_frames = [entry for entry in frames if entry[0].f_globals.get("__name__") == module]
+    frame, line = (own_frames or frames)[-1]
+    return f"{type(error).__name__}: {error} ({frame.f_code.co_filename}:{line})"

@@ -171,7 +171,10 @@ class JobRecord:
         return waiting_time_s(self.arrived_s, zip(self.start_s, self.end_s, strict=True))
 
     def utility(self, now: float) -> float:
-        """Utility of its response time; a task without a response counts with its age at ``now``."""
+        """Utility of its response time; a task without a response counts with its age at ``now``.
+
+        So it may count in full if ``now`` is shortly after its arrival, although it is refused.
+        """
         latency = self.response_time_s
         return self.task.hints.utility.value(
             max(0.0, now - self.arrived_s) if math.isnan(latency) else latency

@@ -110,8 +110,8 @@ class EngineController:
         """
         if spec.job_id in self.table:
             raise Conflict(f"job {spec.job_id!r} is already being served", where="job_id")
-        self.discipline.check(spec)
         now = spec.arrival_s if now is None else now
+        self._active.check(spec, now)
         if history is None:
             # The response to a plan of before a restart says nothing of this engine.
             self._service_time.arrive(spec, self.table, self.speed, self._limits)
