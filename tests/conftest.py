@@ -13,6 +13,8 @@ import ssl
 import threading
 from collections.abc import Iterator
 from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from types import ModuleType
 from typing import Any
@@ -21,7 +23,6 @@ import httpx
 import pytest
 import typer.main
 import typer.utils
-import uvicorn.server
 from _pytest.mark.expression import Expression
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
@@ -66,8 +67,9 @@ class _UvicornLoop(ModuleType):
         await asyncio.sleep(min(delay, 0.002))
 
 
-# Tests end some 340 servers.
-uvicorn.server.asyncio = _UvicornLoop("asyncio")  # type: ignore[attr-defined]
+# Tests end some 340 servers. Those of disciplines need none, nor the extra ``server``.
+if find_spec("uvicorn") is not None:
+    import_module("uvicorn.server").asyncio = _UvicornLoop("asyncio")  # type: ignore[attr-defined]
 
 # The parameters of a command are read once, and not for each of the tests' command lines: up to 30 ms.
 typer.main.get_params_from_function = cache(typer.utils.get_params_from_function)  # type: ignore[attr-defined]
