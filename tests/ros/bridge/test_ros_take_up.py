@@ -182,6 +182,35 @@ async def test_a_goal_waits_for_a_server_that_was_killed_too_or_lacks_the_token(
         assert (end.outcome, end.code, end.plan) == ("complete", 0, TEXT)
 
 
+@pytest.mark.parametrize(
+    ("trouble", "code", "reason"),
+    [
+        ("down", ErrorCode.SERVER_UNREACHABLE, "http://server: cannot connect"),
+        ("token", ErrorCode.NOT_ALLOWED, "no principal has this program's token"),
+    ],
+)
+async def test_a_goal_that_the_server_does_not_take_up_in_time_says_why(
+    trouble: str, code: int, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ended with "did not answer in time", also where the server had answered."""
+    monkeypatch.setattr(past_plan, "RETRY_S", 2.0 * GENEROUS.segment_s)  # so the first attempt is the last
+    async with world() as here:
+        life = Life(here)
+        await here.until(begun(here, 1))
+        past = await life.die()
+        here.server.down, here.server.knows_token = trouble == "down", trouble != "token"
+        life = Life(here, past, deadlines=replace(GENEROUS, cancel_s=0.0))
+        end = await here.end_of(life.task)
+        assert (end.outcome, end.code) == ("failed", code)
+        assert reason in end.message
+        assert here.driver.cancelled_tasks == ["t1"]
+        here.server.down, here.server.knows_token = False, True
+        async with asyncio.timeout(20):
+            while not here.server.cancelled:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        assert here.server.cancelled == ["t1"], "it would go on at the server"
+
+
 async def test_a_pause_of_the_bridge_does_not_end_its_wait_to_be_activated(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -42,16 +42,24 @@ class PastBridgePlan:
     active: Callable[[], bool] = lambda: True
 
     async def follow(
-        self, task_id: str, agent: str, client: AsyncTimelyClient, driver: BridgeDriver, driver_s: float
+        self,
+        task_id: str,
+        agent: str,
+        client: AsyncTimelyClient,
+        driver: BridgeDriver,
+        driver_s: float,
+        until_s: float,
     ) -> BridgePlanStream | None:
         """Follow the plan at the server again, from its first segment; None if the server never got it.
 
         Args:
             driver_s: longest wait for the driver, seconds.
+            until_s: when the caller gives up, seconds on the loop's clock. The last refusal is raised before.
 
         Raises:
             BridgeTakeUpError: the bridge is not active, its driver does not answer, the robot was stopped, or the
                 server has no such task.
+            TimelyError: the server refuses the request, or did not take it in time.
         """
         if not await wait_in_bridge_polls(self.active, driver_s):
             raise BridgeTakeUpError("it was not activated")
@@ -69,7 +77,8 @@ class PastBridgePlan:
                     raise BridgeTakeUpError("the server no longer has the task") from None
                 return None
             except TimelyError as error:
-                if was_client_request_read(error):
+                is_last = asyncio.get_running_loop().time() + RETRY_S >= until_s
+                if is_last or was_client_request_read(error):
                     raise
                 if not is_noted:  # It is tried again twice a second.
                     log.warning("task %s goes on once the server can be asked for it: %s", task_id, error)

@@ -190,6 +190,11 @@ class BridgePlanRun:
         """Number of segments that the driver has not finished."""
         return sum(not sent_segment.ended.done() for sent_segment in self.sent_segments)
 
+    @property
+    def _began(self) -> bool:
+        """The driver may have a segment of this plan."""
+        return bool(self.sent_segments) or (self.past is not None and self.past.began)
+
     async def run(self) -> TaskEnd:
         """From submission to the last execution; raises only when its own coroutine is cancelled."""
         if math.isnan(self.timeline.arrival_s):
@@ -214,7 +219,7 @@ class BridgePlanRun:
             self.over = True
             if early_end is not None:
                 await self._abandon(work, early_end)
-            end = self.timeline.result(self.goal.utility, early_end, bool(self.sent_segments))
+            end = self.timeline.result(self.goal.utility, early_end, self._began)
             self.observer.plan_changed(self, end)
             return end
         finally:
@@ -261,8 +266,9 @@ class BridgePlanRun:
         self.submitted = True
         deadlines = self.context.deadlines
         # A plan of an earlier life waits for a killed server as long as one of this life does.
-        async with asyncio.timeout(deadlines.submit_s if self.past is None else deadlines.segment_s):
-            stream = await (self._submit() if self.past is None else self._take_up(self.past))
+        async with asyncio.timeout(deadlines.submit_s if self.past is None else deadlines.segment_s) as limit:
+            until_s = limit.when() or math.inf
+            stream = await (self._submit() if self.past is None else self._take_up(self.past, until_s))
         self._stream = self._reports.stream = stream
         self.token = stream.token or self.token
         executions: set[asyncio.Task[None]] = set()
@@ -306,11 +312,11 @@ class BridgePlanRun:
         self._follow_segment(executions, sent_segment)
         return sent_segment
 
-    async def _take_up(self, past: PastBridgePlan) -> BridgePlanStream:
+    async def _take_up(self, past: PastBridgePlan, until_s: float) -> BridgePlanStream:
         """Follow the plan of an earlier life, or submit it if the server never got it."""
         context = self.context
         stream = await past.follow(
-            self.task_id, context.robot, context.client, context.driver, context.deadlines.driver_s
+            self.task_id, context.robot, context.client, context.driver, context.deadlines.driver_s, until_s
         )
         return stream or await self._submit()
 
@@ -392,7 +398,7 @@ class BridgePlanRun:
                 raise BridgeTaskError(
                     ErrorCode.DRIVER_UNAVAILABLE, f"no driver took the segment within {driver_s:g} s"
                 )
-            if not self.sent_segments and (self.past is None or not self.past.began):
+            if not self._began:
                 self.observer.beginning(self)
                 await self.observer.flush()
             if self.over:
@@ -477,7 +483,9 @@ class BridgePlanRun:
     async def _stop_generating(self, early_end: BridgeTaskError) -> None:
         stream, deadlines = self._stream, self.context.deadlines
         # The server may have the task although its answer never came: the id is the bridge's own.
-        if stream is None and (not self.submitted or bridge_error_owner(early_end.code) == "goal"):
+        # One of an earlier life it had before it refused the bridge's token.
+        refused = self.past is None and bridge_error_owner(early_end.code) == "goal"
+        if stream is None and (not self.submitted or refused):
             return
         tried = asyncio.Event()
         work = asyncio.create_task(
