@@ -234,6 +234,29 @@ async def test_a_stream_that_is_lost_while_its_token_is_withdrawn_goes_on_once_t
     assert (nothing, reason.startswith("no principal has this program's token")) == ("", True)
 
 
+async def test_a_stream_of_the_stop_says_why_it_is_not_open() -> None:
+    """A proxy may pass all else, and no stop of the server would reach a robot."""
+    clock, outages = LeapingClock(), list[str]()
+    clear = httpx.Response(200, content=stream(b"event: clear\ndata: {}\n\n"))
+    bad = httpx.Response(502, text="bad gateway")
+    answers: list[httpx.Response | httpx.ConnectError] = [bad, httpx.ConnectError("refused"), clear]
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        outages.append(orders.outage)
+        response = answers.pop(0)
+        if isinstance(response, httpx.ConnectError):
+            raise response
+        return response
+
+    async with AsyncTimelyClient(
+        transport=httpx.MockTransport(answer), clock=clock, sleep=clock.sleep
+    ) as timely:
+        orders = timely.stop_orders(["drone-1"])
+        assert (await anext(orders)).kind == "clear"
+    assert outages == ["", "HTTP 502: bad gateway", "ConnectError: refused"]
+    assert orders.outage == ""
+
+
 @pytest.mark.parametrize(("timeout_s", "longest_s"), [(10.0, 21.0), (3.0, 24.0)])
 async def test_a_hanging_server_costs_a_report_the_time_for_reconnecting(
     timeout_s: float, longest_s: float

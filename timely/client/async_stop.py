@@ -37,12 +37,13 @@ class AsyncClientStopStream(ClientStopOrders):
                     if order is not None:
                         return order
             except httpx.RequestError as error:
-                cause = str(error)
+                cause = f"{type(error).__name__}: {error}"
             except (EngineFailed, Overloaded) as error:
                 # The server is there, and has no time for attempts in short succession.
                 cause, shortest_s = str(error), LONGEST_RECONNECT_S
             await self._disconnect()
             if not self._closed:
+                self.outage = cause
                 await connection.pause(self._backoff, cause, shortest_s)
         raise StopAsyncIteration
 
@@ -54,6 +55,5 @@ class AsyncClientStopStream(ClientStopOrders):
 
     async def _disconnect(self) -> None:
         events, self._events = self._events, None
-        self.connected = False
         if events is not None:
             await events.close()

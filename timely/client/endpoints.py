@@ -409,11 +409,12 @@ class ClientStopOrders:
     """The stop of all robots, as a bridge follows it.
 
     Attributes:
-        connected: the event stream is open. A bridge may show that the server cannot reach it.
+        outage: why the event stream could not be opened, or was lost; empty while nothing is known to be wrong. A
+            bridge may show that the server cannot reach it.
     """
 
     def __init__(self, connection: ClientRequests[Any], agents: Sequence[str], bridge: str = "") -> None:
-        self.connected = self._closed = False
+        self.outage, self._closed = "", False
         self._connection = connection
         self._agents = agents
         params = {"agent": list(agents)} | ({"bridge": [bridge]} if bridge else {})
@@ -422,7 +423,7 @@ class ClientStopOrders:
 
     def _read_order(self, event: ServerEvent) -> StopOrder | None:
         """Note that the stream is up, and its token; the order in the event, if there is one."""
-        self.connected = True
+        self.outage = ""
         self._backoff.reset()
         if "stream_token" in event.data:
             tokens = dict.fromkeys(self._agents, str(event.data["stream_token"]))

@@ -38,12 +38,13 @@ class ClientStopStream(ClientStopOrders):
                     if order is not None:
                         return order
             except httpx.RequestError as error:
-                cause = str(error)
+                cause = f"{type(error).__name__}: {error}"
             except (EngineFailed, Overloaded) as error:
                 # The server is there, and has no time for attempts in short succession.
                 cause, shortest_s = str(error), LONGEST_RECONNECT_S
             self._disconnect()
             if not self._closed:
+                self.outage = cause
                 connection.pause(self._backoff, cause, shortest_s)
         raise StopIteration
 
@@ -55,6 +56,5 @@ class ClientStopStream(ClientStopOrders):
 
     def _disconnect(self) -> None:
         events, self._events = self._events, None
-        self.connected = False
         if events is not None:
             events.close()
