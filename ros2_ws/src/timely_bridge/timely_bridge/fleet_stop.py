@@ -295,10 +295,13 @@ class BridgeFleetStop:
                 if robot.state is not None:
                     results[name] = "its last stop is not answered yet"
             elif robot.reset.service_is_ready():
-                request = ResetStop.Request(token=token, stop_id=stop_ids[name])
-                robot.reset.call_async(request).add_done_callback(
-                    partial(self._on_reset_answer, results, name)
-                )
+                try:
+                    answer = robot.reset.call_async(ResetStop.Request(token=token, stop_id=stop_ids[name]))
+                except Exception as error:
+                    # The middleware refuses one driver's request: the others must get theirs.
+                    results[name] = str(error) or type(error).__name__
+                else:
+                    answer.add_done_callback(partial(self._on_reset_answer, results, name))
         with self._changed:
             self._changed.wait_for(lambda: not any(results.values()), deadline_s)
             return {name: complaint for name, complaint in results.items() if complaint}
