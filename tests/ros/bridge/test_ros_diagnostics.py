@@ -18,6 +18,7 @@ from timely_robots.ros.state_messages import (
     ros_driver_diagnostic_status,
     ros_driver_state_message,
 )
+from timely_robots.segments import ExecutorState
 
 from timely.client import AsyncTimelyClient
 
@@ -91,3 +92,9 @@ def test_a_driver_that_cannot_command_its_robot_says_why(robot: RobotStatus, wor
     status = ros_driver_diagnostic_status(state, "drone1/driver", "drone1")
     assert (status.level, status.message) == (DiagnosticStatus.ERROR, words)
     assert ros_driver_state_message(state).detail == words
+
+
+def test_a_driver_that_is_stopped_names_its_reset() -> None:
+    state = RosDriverState("tello", active=True, executor=ExecutorState(stopped=True), stop_id="stop-1")
+    status = ros_driver_diagnostic_status(state, "drone1/driver", "drone1")
+    assert status.message == "stopped; call /drone1/driver/reset to go on"

@@ -56,7 +56,7 @@ def test_a_stop_holds_its_thread_no_longer_than_the_longest_deadline() -> None:
         deadlines_s.append(deadline_s)
         return {}
 
-    stopped: Any = SimpleNamespace(stop=stop, latch=SimpleNamespace(unsaved=False))
+    stopped: Any = SimpleNamespace(stop=stop, latch=SimpleNamespace(unsaved=False), reset_service=RESET)
     for asked_s in (2.0, 1e9):
         request, response = StopFleet.Request(deadline_s=asked_s), StopFleet.Response()
         fleet_stop.BridgeFleetStop._on_stop_fleet(stopped, request, response)
@@ -101,6 +101,7 @@ def test_every_robot_acknowledges(world: World) -> None:
     assert response.success, response.message
     assert list(response.robots) == ["drone1", "arm1"]
     assert set(response.states) <= {StopFleet.Response.HALTED, StopFleet.Response.AT_REST}
+    assert response.message.endswith(f"; call {RESET} to go on")
     assert goal.result().error_code == ErrorCode.FLEET_STOPPED
     assert world.program.call(ResetStop, RESET).success
     eventually(lambda: world.task("drone1", "fly").result().outcome == "complete")
@@ -392,6 +393,24 @@ def test_a_driver_that_the_middleware_cannot_reach_keeps_no_stop_from_the_others
         assert stopped.stop(0.0)["drone1"] == "unknown"
     eventually(lambda: stopped.outcomes()["drone1"] != "unknown", "the stop was not repeated")
     assert caplog.text.count("RuntimeError: the client's handle is invalid") == 2, "one for each stop"
+
+
+def test_a_driver_that_the_middleware_cannot_reach_keeps_no_reset_from_the_others(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped = world.fleet.bridge.fleet_stop
+
+    def refuse(request: object) -> None:
+        raise RuntimeError("the client's handle is invalid")
+
+    assert "unknown" not in stopped.stop(LIMIT_S).values()
+    with monkeypatch.context() as broken:
+        broken.setattr(stopped._robots["drone1"].reset, "call_async", refuse)
+        answer = world.program.call(ResetStop, RESET)
+    assert (answer.success, answer.message) == (False, "drone1: the client's handle is invalid")
+    assert world.fleet.drivers["arm1"]._store.stop_reason is None
+    assert world.fleet.drivers["drone1"]._store.stop_reason is not None
+    assert stopped.reset() == {}
 
 
 def fail(*_: object, **__: object) -> None:

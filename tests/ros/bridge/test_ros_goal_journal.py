@@ -28,7 +28,7 @@ from timely_bridge.goal_run import BridgeGoalRun
 from timely_bridge.interfaces import SegmentExecution
 from timely_bridge.node import BridgeNode
 from timely_bridge.outcome import BridgeTimeline
-from timely_bridge.run_fleet import bridge_state_folder
+from timely_bridge.run_fleet import _bridge_state_text, bridge_state_folder
 from timely_interfaces.action import ExecuteTask
 from timely_interfaces.msg import ErrorCode, Task
 from timely_robots.ros.driver_node import DriverNode
@@ -413,6 +413,13 @@ def test_each_fleet_file_has_a_folder_of_its_own(own_state_dir: Path, tmp_path: 
     )
     assert one != other
     assert one.is_relative_to(own_state_dir)
+
+
+def test_a_fleet_says_where_its_stop_and_goals_are_and_that_a_renamed_file_has_none(tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    assert _bridge_state_text(str(tmp_path / "kept")) == f"stop and goals are kept in {tmp_path}/kept"
+    assert "which is new" in _bridge_state_text(str(tmp_path / "other"))
+    assert _bridge_state_text("") == "stop and goals are not kept"
 
 
 class Flown(SimRobot):

@@ -122,6 +122,7 @@ def test_the_example_flies_a_plan_of_the_real_server(
 ) -> None:
     fleet = start("-m", "timely_bridge.run_fleet", "--fleet", str(fleet_file), "--server-url", server.url)
     fleet.wait_for("fleet ready: drone1, drone2")
+    assert "stop and goals are kept in" in fleet.said()
     example = start("examples/ros/send_task.py", "drone1", "Go round")
     assert example.end() == 0, example.said()
     lines = example.said().splitlines()

@@ -16,7 +16,7 @@ class Server:
     """Well, down or hanging."""
 
     def __init__(self) -> None:
-        self.mood, self.checks = "well", 0
+        self.mood, self.checks, self.url = "well", 0, "http://hall:8000"
 
     async def health(self) -> object:
         self.checks += 1
@@ -58,8 +58,9 @@ async def test_a_server_is_lost_after_several_misses_and_found_at_once(
     assert not pulse.lost
     assert pulse.reason == ""
     assert await pulse.check()
-    lost = "the server is lost, and its stop may not reach the robots: nobody there"
-    assert [record.getMessage() for record in caplog.records] == [lost, "the server is back"]
+    lost = "the server at http://hall:8000 is lost, and its stop may not reach the robots: nobody there"
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines == [lost, "the server at http://hall:8000 is back"]
 
 
 async def test_an_error_of_the_clients_library_is_a_miss_and_ends_no_check() -> None:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
+from typing import Self, cast
 
 import pytest
 from fleet_world import a_fleet
@@ -41,6 +41,20 @@ class Order:
         return (*self.earlier_ids, self.stop_id)
 
 
+class Orders:
+    """See ``AsyncClientStopStream``."""
+
+    def __init__(self, queue: asyncio.Queue[Order]) -> None:
+        self.outage = ""
+        self._queue = queue
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Order:
+        return await self._queue.get()
+
+
 class Server:
     """Sends orders, and takes acknowledgements after ``failures`` of them were lost."""
 
@@ -59,10 +73,9 @@ class Server:
             raise self.error
         self.problems.append(problems)
 
-    async def stop_orders(self, agents: Sequence[str], bridge: str = "") -> AsyncIterator[Order]:
-        self.agents, self.bridge = list(agents), bridge
-        while True:
-            yield await self.orders.get()
+    def stop_orders(self, agents: Sequence[str], bridge: str = "") -> Orders:
+        self.agents, self.bridge, self.stream = list(agents), bridge, Orders(self.orders)
+        return self.stream
 
     async def acknowledge_stop(self, stop_id: str, agent: str, state: str, detail: str = "") -> None:
         if stop_id != self.latched:
@@ -77,6 +90,7 @@ class Fleet:
     def __init__(self) -> None:
         self.states = {"drone1": "halted", "arm1": "unknown"}
         self.resets, self.server_stop, self.stop_id = 0, "", ""
+        self.reset_service = "/hall/timely_bridge/reset"
         self.latch = BridgeStopLatch(DriverDiskThread("fake"))
         self.answers = threading.Event()
         """Set while resets return."""
@@ -250,7 +264,7 @@ async def test_a_reset_of_the_server_leaves_a_stop_that_was_made_here(
         fleet.stop(1.0)  # somebody calls ~/stop
         server.orders.put_nowait(Order("stop", "stop-1"))
         server.orders.put_nowait(Order("reset", "stop-1"))
-        await until(lambda: "also stopped here" in caplog.text)
+        await until(lambda: "also stopped here; call /hall/timely_bridge/reset" in caplog.text)
         assert (fleet.resets, fleet.latch.set) == (0, True)
         fleet.reset()  # and ~/reset
         server.orders.put_nowait(Order("stop", "stop-2"))
@@ -322,7 +336,7 @@ async def test_the_servers_stop_is_followed_again_after_any_error(
     server, fleet = Server(), Fleet()
     orders = server.stop_orders
 
-    def broken(agents: Sequence[str], bridge: str = "") -> AsyncIterator[Order]:
+    def broken(agents: Sequence[str], bridge: str = "") -> Orders:
         if lost:
             raise lost.pop()
         return orders(agents, bridge)
@@ -334,7 +348,9 @@ async def test_the_servers_stop_is_followed_again_after_any_error(
         server.orders.put_nowait(Order("stop", "stop-1"))
         await until(lambda: server.states)
         assert len([message for message in caplog.messages if "refused" in message]) == 1
-        assert not bridge.refusal
+        await until(lambda: not bridge.refusal)
+        server.stream.outage = "HTTP 502: bad gateway"
+        await until(lambda: bridge.refusal == "its stop does not reach the robots: HTTP 502: bad gateway")
 
 
 @pytest.mark.parametrize(

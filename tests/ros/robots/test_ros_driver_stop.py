@@ -39,6 +39,9 @@ def test_a_stop_answers_while_the_executor_is_held_up(domain_id: int, tmp_path: 
         held.set()
         # The last reading of the robot may be from before the halt.
         bench.until(lambda s: s.mode == RobotState.STOPPED and s.halted and s.at_rest)
+        assert answer.message.endswith("; call /robot1/driver/reset to go on")
+        refused = bench.send("d(1);").result()
+        assert refused.error_msg == "the robot was stopped; call /robot1/driver/reset first"
 
 
 def test_a_stop_of_a_robot_whose_halt_hangs_is_no_success(domain_id: int, tmp_path: Path) -> None:

@@ -108,6 +108,7 @@ class BridgeFleetStop:
         disk: writes the latch.
 
     Attributes:
+        reset_service: full name of ``~/reset``, for messages.
         server_stop: id of the server's stop that was followed since the last reset; empty without one.
         stop_id: of the last stop. No stop of another life of the bridge has it.
     """
@@ -122,6 +123,7 @@ class BridgeFleetStop:
         disk: DriverDiskThread,
     ) -> None:
         self.latch = BridgeStopLatch(disk)
+        self.reset_service = f"{bridge}/reset"
         self.server_stop = ""
         self.stop_id = new_driver_stop_id()
         self._on_stop_call, self._on_driver_stop, self._operators = on_stop, on_driver_stop, operators
@@ -428,7 +430,9 @@ class BridgeFleetStop:
 
     def _on_stop(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
         outcomes = self.stop(ANSWER_S)
-        response.success, response.message = _bridge_stop_verdict(outcomes, unsaved=self.latch.unsaved)
+        response.success, response.message = _bridge_stop_verdict(
+            outcomes, self.reset_service, unsaved=self.latch.unsaved
+        )
         return response
 
     def _on_stop_fleet(self, request: StopFleet.Request, response: StopFleet.Response) -> StopFleet.Response:
@@ -436,7 +440,9 @@ class BridgeFleetStop:
         response.stop_id = new_driver_stop_id()
         outcomes = self.stop(deadline_s, stop_id=response.stop_id, until_at_rest=True)
         response.robots, response.states = list(outcomes), list(outcomes.values())
-        response.success, response.message = _bridge_stop_verdict(outcomes, unsaved=self.latch.unsaved)
+        response.success, response.message = _bridge_stop_verdict(
+            outcomes, self.reset_service, unsaved=self.latch.unsaved
+        )
         return response
 
     def _on_reset(self, request: ResetStop.Request, response: ResetStop.Response) -> ResetStop.Response:
@@ -460,13 +466,15 @@ def _is_driver_stopped_for_bridge(state: RobotState) -> bool:
     return state.mode in (RobotState.STOPPED, RobotState.FAULT, RobotState.UNCONFIGURED)
 
 
-def _bridge_stop_verdict(outcomes: Mapping[str, str], *, unsaved: bool) -> tuple[bool, str]:
+def _bridge_stop_verdict(
+    outcomes: Mapping[str, str], reset_service: str, *, unsaved: bool
+) -> tuple[bool, str]:
     """Success, and the message for people: every robot's outcome."""
     if not outcomes:
         return False, "the bridge has no robots; the stop is latched"
     success = UNKNOWN not in outcomes.values()
     disk_note = "; the disk does not have the stop yet" if unsaved else ""
-    return success, f"{_bridge_list_text(outcomes)}{disk_note}; call ~/reset to go on"
+    return success, f"{_bridge_list_text(outcomes)}{disk_note}; call {reset_service} to go on"
 
 
 def _bridge_list_text(values: Mapping[str, str]) -> str:

@@ -362,7 +362,7 @@ class BridgeNode(ManagedRosNode):
         if not self._active or settings is None or health is None:
             raise BridgeTaskError(ErrorCode.BRIDGE_INACTIVE, "the bridge is not active")
         if self.fleet_stop.latch.set:
-            reset = f"call {self.get_fully_qualified_name()}/reset"
+            reset = f"call {self.fleet_stop.reset_service}"
             if self.fleet_stop.server_stop and not self.fleet_stop.latch.own:
                 reset = f"POST {settings.server_url}/v1/stop/reset"
             raise BridgeTaskError(ErrorCode.FLEET_STOPPED, f"the fleet is stopped; {reset} to go on")

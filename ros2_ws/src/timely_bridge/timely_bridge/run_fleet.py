@@ -174,6 +174,17 @@ def bridge_state_folder(fleet_file: str) -> Path:
     return default_state_folder() / "fleets" / f"{path.stem}-{digest}"
 
 
+def _bridge_state_text(state_folder: str) -> str:
+    """Where stop and goals are. A fleet file that was renamed has a new folder, and its earlier stop is gone."""
+    if not state_folder:
+        return "stop and goals are not kept"
+    is_new = not os.path.isdir(
+        os.path.expanduser(state_folder)
+    )  # never raises: the bridge says what is wrong
+    note = ", which is new: no stop or goal of an earlier start counts" if is_new else ""
+    return f"stop and goals are kept in {state_folder}{note}"
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run until interrupted; 0, 1 if something went wrong, 2 on bad input."""
     parser = argparse.ArgumentParser(
@@ -207,6 +218,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.server_url:
             check_bridge_server_url(options.server_url, "--server-url")
             fleet = replace(fleet, server_url=options.server_url)
+        print(_bridge_state_text(str(fleet.bridge["state_folder"])), flush=True)
         recording = None
         if options.record is not None:
             recording = BridgeMcapFiles(

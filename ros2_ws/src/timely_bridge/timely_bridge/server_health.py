@@ -57,10 +57,14 @@ class BridgeServerHealth:
                 if self.lost and await self._lives():
                     self.reason = f"engine: {self.reason}"
             if self.misses == self.max_misses:
-                log.warning("the server is lost, and its stop may not reach the robots: %s", self.reason)
+                log.warning(
+                    "the server at %s is lost, and its stop may not reach the robots: %s",
+                    self.client.url,
+                    self.reason,
+                )
             return False
         if self.lost:
-            log.warning("the server is back")
+            log.warning("the server at %s is back", self.client.url)
         self.misses, self.reason = 0, ""
         self.round_trip_s = time.monotonic() - begin
         return True

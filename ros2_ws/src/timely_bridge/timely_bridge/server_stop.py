@@ -33,8 +33,8 @@ class BridgeServerStop:
         identity: of the bridge, so that no other bridge acknowledges its robots; empty if it has none.
 
     Attributes:
-        refusal: what the server refuses, and why: the stream of its stop, or an acknowledgement; else empty. Read
-            anywhere.
+        refusal: what keeps the stream of the server's stop away, or why the server refuses that or an
+            acknowledgement; else empty. Read anywhere.
         problems: robot -> what keeps it from its tasks, for those who watch the server. Written anywhere.
     """
 
@@ -47,10 +47,13 @@ class BridgeServerStop:
         self._reported_problems: Mapping[str, str] = {}
         """Those that the server has of the open stream."""
         self._orders = 0
+        self._stream: Any = None
         self._stream_refusal = self._acknowledgement_refusal = ""
 
     @property
     def refusal(self) -> str:
+        if self._stream is not None and self._stream.outage:
+            return f"its stop does not reach the robots: {self._stream.outage}"
         return self._stream_refusal or self._acknowledgement_refusal
 
     async def run(self) -> None:
@@ -59,7 +62,8 @@ class BridgeServerStop:
         try:
             while True:
                 try:
-                    async for order in self._client.stop_orders(self._robots, self._identity):
+                    self._stream = self._client.stop_orders(self._robots, self._identity)
+                    async for order in self._stream:
                         self._stream_refusal = self._acknowledgement_refusal = ""
                         # It may be the first of another stream, of which the server has no problems.
                         self._orders, self._reported_problems = self._orders + 1, {}
@@ -71,7 +75,10 @@ class BridgeServerStop:
                             following = asyncio.create_task(self._stop(order.stop_id), name="server stop")
                         elif order.kind == "reset" and self._fleet.server_stop in order.stop_ids:
                             if self._fleet.latch.own:
-                                log.warning("the fleet stays stopped: it was also stopped here; call ~/reset")
+                                log.warning(
+                                    "the fleet stays stopped: it was also stopped here; call %s",
+                                    self._fleet.reset_service,
+                                )
                                 self._fleet.server_stop = ""
                                 continue
                             # A stop that came together with its reset was not carried out.
@@ -134,7 +141,7 @@ class BridgeServerStop:
         """Release that stop: a later one may overtake this call. It runs as an asyncio task of its own."""
         LOG_FIELDS.set({"stop_id": stop_id})
         if complaints := await self._call(self._fleet.reset, stop_id=stop_id, by_server=True):
-            log.warning("drivers that were not reset, call ~/reset of the bridge: %s", complaints)
+            log.warning("drivers that were not reset, call %s: %s", self._fleet.reset_service, complaints)
 
     async def _stop(self, stop_id: str) -> None:
         """Stop the fleet; acknowledge every robot, and each later change, until the stop is no longer latched.

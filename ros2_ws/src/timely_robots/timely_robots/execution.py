@@ -69,6 +69,7 @@ class SegmentExecutor:
         guard: called before each call of a plan, also between the rounds of a loop.
         remembered_tasks: tasks whose position is kept; the oldest are dropped.
         store: keeps stop and begun tasks over restarts.
+        reset_service: full name of the driver's ``~/reset``, for messages.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class SegmentExecutor:
         remembered_tasks: int = 1024,
         name: str = "robot",
         store: DriverStore | None = None,
+        reset_service: str = "~/reset",
     ) -> None:
         self._robot, self._guard = robot, guard
         self._plans = language.RobotPlans()
@@ -93,6 +95,7 @@ class SegmentExecutor:
         self._counts = {"done": 0, "failed": 0, "refused": 0}
         self._store = store or DriverStore()
         self._ledger = RobotTaskLedger(self._store, remembered_tasks)
+        self._reset_service = reset_service
         self._action: Callable[[Motion], None] | None = None
         self._acting: Motion | None = None
         self._action_cause = self._action_problem = ""
@@ -291,7 +294,9 @@ class SegmentExecutor:
             if self._closed:
                 return refuse(ErrorCode.DRIVER_INACTIVE, "the driver is shutting down")
             if self._store.stop_reason is not None:
-                return refuse(ErrorCode.DRIVER_STOPPED, "the robot was stopped; call ~/reset first")
+                return refuse(
+                    ErrorCode.DRIVER_STOPPED, f"the robot was stopped; call {self._reset_service} first"
+                )
             if self._action is not None or self._acting is not None:
                 return refuse(ErrorCode.FAILSAFE, f"a failsafe action is in progress: {self._action_cause}")
             if (refusal := self._ledger.refusal(order)) is not None:

@@ -210,7 +210,11 @@ class DriverNode(ManagedRosNode):
         """End all motion; a new executor is there for failsafe actions, and for segments once the driver is active."""
         self._end_work()
         self._segment_executor = SegmentExecutor(
-            self.robot, self._safety, name=self.get_namespace(), store=self._store
+            self.robot,
+            self._safety,
+            name=self.get_namespace(),
+            store=self._store,
+            reset_service=f"{self.get_fully_qualified_name()}/reset",
         )
 
     def _end_work(self) -> None:

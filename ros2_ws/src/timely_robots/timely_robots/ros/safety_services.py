@@ -141,7 +141,8 @@ class RosSafetyServices:
         self._change_soon()
         stop_id, resets = self._guard.store.stop_id, self._guard.resets
         disk_note = ", the disk does not have the stop yet" if self._guard.store.stop_unsaved else ""
-        response.success, response.message = True, f"halted{disk_note}; call ~/reset to go on"
+        reset = f"{self._node.get_fully_qualified_name()}/reset"
+        response.success, response.message = True, f"halted{disk_note}; call {reset} to go on"
         if (error := stop.error) is not None:
             response.success, response.message = False, f"unknown: {str(error) or repr(error)}"
         # A stop without success is repeated several times a second, perhaps for hours.

@@ -116,7 +116,7 @@ def ros_driver_diagnostic_status(state: RosDriverState, node: str, hardware_id: 
     if state.problem:
         level, message = DiagnosticStatus.ERROR, state.problem
     elif mode == RobotState.STOPPED:
-        level, message = DiagnosticStatus.WARN, "stopped; call ~/reset to go on"
+        level, message = DiagnosticStatus.WARN, f"stopped; call /{node}/reset to go on"
     elif wait_s is not None and wait_s > HOLDING_WARNING_S:
         level, message = DiagnosticStatus.WARN, f"holds: no segment for {wait_s:.1f} s"
     elif battery < LOW_BATTERY:
