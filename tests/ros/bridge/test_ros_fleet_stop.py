@@ -36,6 +36,7 @@ from timely_robots.ros.spinner import RosSpinner, isolated_ros_context
 from timely_robots.sim.robot import SimRobot
 
 from timely.core.errors import InvalidInput
+from timely.core.files import core_write_file
 
 pytestmark = [pytest.mark.ros]
 
@@ -90,6 +91,39 @@ def test_a_robot_whose_driver_never_answered_is_unknown() -> None:
     assert fleet_stop._BridgeRobotStop("drone1", None, None, None).outcome(LIMIT_S) == fleet_stop.UNKNOWN
 
 
+@pytest.mark.parametrize(
+    ("change", "is_ready"),
+    [({}, True), ({"stop_request": Future()}, False), ({"named": False}, False), ({"state": None}, False)],
+)
+def test_a_reset_waits_for_the_answer_to_the_stop_and_for_a_state_after_it(
+    change: dict[str, Any], is_ready: bool
+) -> None:
+    """Else it would release an earlier stop of the driver, and a stop on its way would hold the robot again."""
+    fields = {"state": RobotState(stop_id="driver-1"), **change}
+    robots = {"drone1": fleet_stop._BridgeRobotStop("drone1", None, None, None, **fields)}
+    stop_ids: dict[str, str] = {}
+    assert fleet_stop.BridgeFleetStop._collect_stop_ids(robots, stop_ids) is is_ready
+    assert stop_ids == ({"drone1": "driver-1"} if is_ready else {})
+
+
+def test_a_bridge_that_is_not_configured_answers_and_leaves_its_context(domain_id: int) -> None:
+    context = isolated_ros_context(domain_id)
+    bridge = BridgeNode(context=context, client_factory=FakeServer())
+    stopped = bridge.fleet_stop
+    try:
+        answer = stopped._on_stop(Trigger.Request(), Trigger.Response())
+        assert (answer.success, answer.message) == (False, "the bridge has no robots; the stop is latched")
+        assert (
+            stopped._on_reset(ResetStop.Request(), ResetStop.Response()).message == "the bridge has no robots"
+        )
+        assert not stopped.latch.set
+    finally:
+        bridge.destroy_node()
+        assert context.ok(), "other nodes need it"
+        assert stopped.close()
+        context.try_shutdown()
+
+
 def mode_of(states: list[RobotState]) -> int:
     return states[-1].mode if states else -1
 
@@ -107,12 +141,17 @@ def test_every_robot_acknowledges(world: World) -> None:
     eventually(lambda: world.task("drone1", "fly").result().outcome == "complete")
 
 
-def test_the_stop_reaches_the_drivers_of_a_bridge_in_a_namespace(domain_id: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "rules", [("__node:=chief", "__ns:=/hall"), ("timely_bridge:__node:=chief", "chief:__ns:=/hall")]
+)
+def test_the_stop_reaches_the_drivers_of_a_bridge_in_a_namespace(
+    domain_id: int, tmp_path: Path, rules: tuple[str, str]
+) -> None:
     """An operator's list has the robot's own name, for the driver too."""
     file = tmp_path / "principals.yaml"
     file.write_text(principals(("ann", "operator", "a" * 20, "drone1")))
     of_ann = {"principals": str(file)}
-    remapping = ["--ros-args", "-r", "__ns:=/hall", "-r", "__node:=chief"]
+    remapping = ["--ros-args", "-r", rules[0], "-r", rules[1]]
     bridge_context, driver_context = (
         isolated_ros_context(domain_id, remapping),
         isolated_ros_context(domain_id),
@@ -186,7 +225,7 @@ def test_a_reset_beside_a_stop_that_is_not_answered_must_name_it(
         complaints.append(stopped.reset(stop_id=stopped.stop_id if named else ""))
 
     monkeypatch.setattr(stopped, "_on_stop_call", reset)
-    stopped.stop(LIMIT_S)
+    stopped.stop(3600.0)  # it returns when it is released
     message = f"the fleet is being stopped; a reset of this stop must name it: {stopped.stop_id!r}"
     assert complaints == [{} if named else dict.fromkeys(("drone1", "arm1"), message)]
     assert stopped.latch.set is not named
@@ -204,6 +243,46 @@ def test_a_reset_of_the_server_that_a_stop_here_overtakes_changes_nothing(world:
     assert world.fleet.drivers["drone1"]._store.stop_reason is not None
     assert stopped.reset() == {}
     assert not stopped.latch.set
+    assert set(stopped.outcomes().values()) == {"unknown"}, "they may move"
+    stopped.server_stop = "stop-1"
+    stopped.stop(LIMIT_S, by_server=True)
+    assert stopped.reset(by_server=True) == {}
+    assert stopped.server_stop == ""
+
+
+def test_a_stop_of_the_server_that_comes_during_a_reset_is_followed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped = world.fleet.bridge.fleet_stop
+    collect = stopped._collect_stop_ids
+
+    def follow(*arguments: Any) -> bool:
+        stopped.server_stop = "stop-2"
+        return collect(*arguments)
+
+    stopped.server_stop = "stop-1"
+    stopped.stop(LIMIT_S, by_server=True)
+    monkeypatch.setattr(stopped, "_collect_stop_ids", follow)
+    stopped.reset()
+    assert stopped.server_stop == "stop-2"
+
+
+@pytest.mark.parametrize(
+    ("is_answered", "age_s", "requests"), [(True, 1e3, 0), (False, 0.0, 0), (False, 1e3, 1)]
+)
+def test_a_reset_repeats_a_stop_whose_answer_is_overdue_and_no_other(
+    world: World, monkeypatch: pytest.MonkeyPatch, is_answered: bool, age_s: float, requests: int
+) -> None:
+    """The driver would be stopped once more for nothing."""
+    stopped, sent_robots = world.fleet.bridge.fleet_stop, list[str]()
+    robot = stopped._robots["drone1"]
+    assert "unknown" not in stopped.stop(LIMIT_S).values()
+    monkeypatch.setattr(stopped, "_send_stop", lambda one: sent_robots.append(one.name))
+    robot.sent_s = time.monotonic() - age_s
+    if not is_answered:
+        robot.stop_request = Future()
+    stopped.reset(deadline_s=0.0)
+    assert sent_robots == ["drone1"] * requests
 
 
 def test_a_goal_that_is_taken_while_the_fleet_is_stopped_does_not_begin(
@@ -563,6 +642,9 @@ def test_a_stop_without_robots_is_no_success(world: World) -> None:
     spinner, bridge = world.fleet.spinner, world.fleet.bridge
     for step in ("deactivate", "cleanup"):
         spinner.call_and_wait(getattr(bridge, f"trigger_{step}"), LIMIT_S)
+    drivers = bridge.fleet_stop._drivers
+    assert not list(drivers.clients)
+    assert not [one for one in drivers.subscriptions if one.topic_name.endswith("/state")]
     response = world.program.call(Trigger, STOP)
     assert not response.success
     assert "no robots" in response.message
@@ -775,6 +857,21 @@ def test_a_disk_that_hangs_delays_neither_stop_nor_heartbeats(
         finally:
             back.set()
     assert goal.result().error_code == ErrorCode.FLEET_STOPPED
+
+
+def test_a_stop_waits_a_moment_for_the_disk(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its answer says that a restart would know of it."""
+    monkeypatch.setattr(fleet_stop, "SAVE_S", LIMIT_S)
+    stopped = world.fleet.bridge.fleet_stop
+
+    def write_late(*content: Any) -> None:
+        threading.Event().wait(0.2)  # far longer than the drivers' answers take
+        core_write_file(*content)
+
+    monkeypatch.setattr(stop_latch, "core_write_file", write_late)
+    assert stopped._on_stop(Trigger.Request(), Trigger.Response()).message.count("the disk") == 0
+    assert not stopped.latch.unsaved
+    assert stopped.reset() == {}
 
 
 def test_the_task_in_execution_has_its_heartbeat_however_many_are_queued(domain_id: int) -> None:
