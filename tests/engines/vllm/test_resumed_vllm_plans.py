@@ -13,7 +13,7 @@ from timely.core.reports import ExecutionReport
 from timely.engines.base import GenerationRequest, PastReport, PlanHistory, SegmentReady
 from timely.engines.vllm.boundaries import VllmTextBoundaries, vllm_skill_set
 from timely.engines.vllm.engine_events import vllm_error_from_data, vllm_segment_ready
-from timely.engines.vllm.resumed_plan import vllm_resumed_context, vllm_resumed_end
+from timely.engines.vllm.resumed_plan import vllm_resumed_context, vllm_resumed_end, vllm_tokens_left
 from timely.plans.robot_values import plan_value_text
 
 pytestmark = pytest.mark.engine
@@ -112,12 +112,12 @@ def test_behind_the_last_segment_there_is_only_the_end() -> None:
     assert end.last_token_s == segments[-1].ready_s
 
 
-def test_a_plan_with_all_its_tokens_goes_on_no_more() -> None:
-    history = PlanHistory(0.0, tuple(undisturbed()[1][:3]))
-    assert vllm_resumed_end(GenerationRequest("plan", "x", max_tokens=13), history) is None
-    end = vllm_resumed_end(GenerationRequest("plan", "x", max_tokens=12), history)
+def test_a_plan_that_its_limit_of_tokens_ended_goes_on_no_more() -> None:
+    segments = undisturbed()[1]
+    request = GenerationRequest("plan", "x", max_tokens=TOKENS)
+    end = vllm_resumed_end(request, PlanHistory(0.0, tuple(segments)))
     assert end is not None
-    assert (end.reason, end.tokens) == ("length", 12)
+    assert (end.reason, end.tokens) == ("length", TOKENS)
 
 
 def test_a_value_that_filled_the_context_ends_a_plan_that_would_go_on() -> None:
@@ -224,27 +224,31 @@ def test_values_that_come_during_one_step_are_all_in_the_context(monkeypatch: py
     scene.check_empty()
 
 
+@pytest.mark.parametrize("max_tokens", [2, 4])
 def test_a_segment_that_was_closed_and_not_sent_before_a_restart_is_sent_after_it(
-    monkeypatch: pytest.MonkeyPatch,
+    max_tokens: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One token closed two segments, and the server wrote down only the first."""
+    """One token closed two segments, and the server wrote down only the first. It may be the last token."""
     from timely.engines.vllm.request_intake import VllmRequestIntake
 
     def finder(*_: Any) -> tuple[VllmTextBoundaries, int]:
-        texts = iter(["pick('a')", ";home();", "pick('b')", ";"])
+        texts = iter(["pick('a')", ";home();", "pick(", "'b');"])
         return VllmTextBoundaries(vllm_skill_set("arm"), None, lambda _: next(texts), awaits_values=True), 4
 
     monkeypatch.setattr(VllmRequestIntake, "_boundaries", finder)
     scene = Scene()
-    scene.add("plan", PROMPT, 4, {"task_id": "plan"})
+    scene.add("plan", PROMPT, max_tokens, {"task_id": "plan"})
     scene.run()
     written = [(part["index"], part["text"], part["tokens"]) for part in scene.accounts["plan"]["segments"]]
-    assert written == [(0, "pick('a');", 2), (1, "home();", 0), (2, "pick('b');", 2)]
+    assert written == [(0, "pick('a');", 2), (1, "home();", 0), (2, "pick('b');", 2)][: max_tokens // 2 + 1]
 
     first = vllm_segment_ready("plan", scene.accounts["plan"]["segments"][0])
+    history = PlanHistory(0.0, (first,))
+    request = GenerationRequest("plan", "x", max_tokens=max_tokens, history=history)
+    assert vllm_resumed_end(request, history) is None
     scene = Scene()
-    params = {"task_id": "plan", "history": asdict(PlanHistory(0.0, (first,))), "resumed_tokens": 2}
-    scene.add("plan", [*PROMPT, *first.token_ids], 2, params)
+    params = {"task_id": "plan", "history": asdict(history), "resumed_tokens": 2}
+    scene.add("plan", [*PROMPT, *first.token_ids], vllm_tokens_left(request), params)
     scene.run()
     segments = scene.accounts["plan"]["segments"]
     assert [(part["index"], part["text"], part["tokens"]) for part in segments] == written[1:]

@@ -78,7 +78,7 @@ from timely.engines.vllm.model import (
 from timely.engines.vllm.name_constraint import vllm_prompt_names
 from timely.engines.vllm.params import vllm_forced_plan_params, vllm_hint_params, vllm_openai_fields
 from timely.engines.vllm.report_batches import VllmReportBatches
-from timely.engines.vllm.resumed_plan import vllm_resumed_context, vllm_resumed_end, vllm_resumed_tokens
+from timely.engines.vllm.resumed_plan import vllm_resumed_context, vllm_resumed_end, vllm_tokens_left
 from timely.planner.model_card import PlannerCard, read_planner_card
 from timely.plans.grammar import plan_grammar
 from timely.plans.prompt import build_prompt
@@ -393,13 +393,11 @@ class VllmEngine(Engine):
             timely |= vllm_forced_plan_params(request.forced)
             if request.forced.stop_token_id is not None:
                 stop_token_ids = [request.forced.stop_token_id]
-        max_tokens = request.max_tokens
         if request.history is not None:
             timely |= {"history": asdict(request.history), "resumed_tokens": resumed_tokens}
-            max_tokens -= len(vllm_resumed_tokens(request.history))
         return PlanSamplingParams(
             temperature=request.temperature,
-            max_tokens=max_tokens,
+            max_tokens=vllm_tokens_left(request),
             seed=request.seed,
             ignore_eos=bool(request.forced),
             stop_token_ids=stop_token_ids,

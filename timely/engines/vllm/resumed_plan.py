@@ -45,19 +45,27 @@ def vllm_resumed_tokens(history: PlanHistory) -> list[int]:
     return [token_id for segment in history.own_segments for token_id in segment.token_ids]
 
 
+def vllm_tokens_left(request: GenerationRequest) -> int:
+    """How many tokens a plan may still have; one at its limit, see ``vllm_resumed_end``."""
+    sent_tokens = len(vllm_resumed_tokens(request.history)) if request.history is not None else 0
+    return max(1, request.max_tokens - sent_tokens)
+
+
 def vllm_resumed_end(
     request: GenerationRequest, history: PlanHistory, room_tokens: int = 1
 ) -> GenerationDone | None:
     """The end of a plan whose last segment had been sent, or whose context is full; None if it goes on.
+
+    At its limit of tokens a plan goes on too, by one token: the last one may have closed a segment that was not sent.
 
     Args:
         room_tokens: tokens that the model's context has left behind the prompt and what followed it.
     """
     segments = history.own_segments
     tokens = sum(segment.tokens for segment in segments)
-    cut = tokens >= request.max_tokens or room_tokens < 1
-    if not segments or not (segments[-1].last or cut):
+    if not segments or not (segments[-1].last or room_tokens < 1):
         return None
+    cut = tokens >= request.max_tokens or room_tokens < 1
     return GenerationDone(
         task_id=request.task_id,
         reason="length" if cut else "complete",
