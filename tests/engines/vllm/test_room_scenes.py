@@ -402,6 +402,30 @@ def test_an_idle_session_gives_up_no_blocks() -> None:
     assert scene.scheduler.controller.table["parked"].preemptions == 1
 
 
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("end", ["abort", "input"])
+def test_the_engine_sleeps_while_an_idle_session_leaves_no_room(depth: int, end: str) -> None:
+    """It composed empty steps without a pause."""
+    from vllm.v1.request import RequestStatus
+
+    scene = Scene(blocks=20, depth=depth)
+    scene.add("session", 100, 4, resumable=True)
+    scene.run(until=lambda: len(scene.outputs["session"]) == 4)
+    scene.add("long", 250, 4)
+    for _ in range(3):
+        scene.step()
+    assert not scene.scheduler.has_requests()
+    assert 0.0 < scene.scheduler.seconds_to_resume() <= 0.05
+    if end == "input":
+        scene.add("session", 20, 4, resumable=True)
+        assert scene.step() == {"session": 20}
+        scene.run(until=lambda: len(scene.outputs["session"]) == 8)
+    scene.scheduler.finish_requests("session", RequestStatus.FINISHED_ABORTED)
+    scene.run()
+    assert len(scene.outputs["long"]) == 4
+    scene.check_empty()
+
+
 def test_a_session_whose_next_input_came_early_is_planned_with_it() -> None:
     scene = Scene()
     for _ in range(2):

@@ -63,6 +63,9 @@ from timely.engines.vllm.value_injection import VllmRobotValues
 
 logger = init_logger("vllm.timely.scheduler")  # vLLM shows the messages of loggers below its own
 
+STUCK_POLL_S = 0.05
+"""How soon the discipline is asked again while requests are runnable and none has room, as beside idle sessions."""
+
 
 class TimelyScheduler(VllmChunkCaps):
     """vLLM's scheduler; a Timely discipline chooses the requests of each step."""
@@ -284,8 +287,9 @@ class TimelyScheduler(VllmChunkCaps):
         self.blocks.look_up_prefixes(limits.free_blocks)
         plan = self.controller.compose(limits)
         # Prompts that vLLM defers may run in the next step.
-        goes_on = plan.tokens or throttle_prefills or plan.wake_s == NEVER
-        self._idle_until_s = -math.inf if goes_on else plan.wake_s
+        goes_on = plan.tokens or throttle_prefills
+        wake_s = plan.wake_s if plan.wake_s != NEVER else now + STUCK_POLL_S
+        self._idle_until_s = -math.inf if goes_on else wake_s
         self._decide_s += 0.1 * (time.perf_counter() - started_s - self._decide_s)
         return plan
 
@@ -431,6 +435,7 @@ class TimelyScheduler(VllmChunkCaps):
         for request_id in turns:
             self._continue_session(request_id)
         if scheduler_output.num_scheduled_tokens:
+            self._idle_until_s = -math.inf
             self._steps.end(self.controller, now, now - begun_s)
         if freed_requests:
             self._forget(freed_requests)
