@@ -47,7 +47,12 @@ class FakeClient:
             self.events.append("reader ended")
 
     def propagate_error(self, error: Exception) -> None:
-        self.events.append(type(error).__name__)
+        from vllm.exceptions import GenerationError
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        assert isinstance(error, GenerationError), "vLLM logs a traceback of any other for each stream"
+        assert isinstance(error, EngineDeadError), "vLLM aborts the requests of any other"
+        self.events.append(str(error))
 
     def shutdown(self, timeout_s: float) -> None:
         self.events.append("process ended")
@@ -71,7 +76,7 @@ async def test_the_reader_of_outputs_ends_before_the_engine() -> None:
     await asyncio.sleep(0)
     await engine.stop()
     await engine.stop()
-    assert client.events == ["reader ended", "EngineDeadError", "process ended"]
+    assert client.events == ["reader ended", "the engine is shutting down", "process ended"]
 
 
 async def test_the_sockets_of_an_engine_end_with_it(monkeypatch: pytest.MonkeyPatch) -> None:

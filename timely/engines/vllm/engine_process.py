@@ -82,10 +82,15 @@ async def vllm_death(llm: Any) -> EngineDied:
 
 
 def fail_vllm_generations(llm: Any) -> None:
-    """Live generations get the error of an engine that has died."""
+    """Live generations fail as after the death of the engine; vLLM logs no traceback of a ``GenerationError``."""
+    from vllm.exceptions import GenerationError
     from vllm.v1.engine.exceptions import EngineDeadError
 
-    llm.output_processor.propagate_error(EngineDeadError())
+    class EngineEndError(EngineDeadError, GenerationError):  # type: ignore[misc]
+        def __init__(self) -> None:
+            GenerationError.__init__(self, "the engine is shutting down")
+
+    llm.output_processor.propagate_error(EngineEndError())
 
 
 async def shut_down_vllm(llm: Any) -> None:
