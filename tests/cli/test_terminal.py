@@ -111,6 +111,22 @@ def test_the_terminal_says_why_a_process_of_the_engine_ended(
     assert raised.value.message.removeprefix("vLLM did not start").strip(" :") == f"{said}; see {log}"
 
 
+def test_without_room_for_a_log_the_terminal_has_all_messages_and_the_reason(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The first line that vLLM printed failed, so that the disk hid why vLLM did not start."""
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    (logs / f"try-{os.getpid()}.log").symlink_to("/dev/full")
+    monkeypatch.setenv("TIMELY_CACHE", str(tmp_path))
+    with quiet_cli_terminal("try"):
+        print("a line of vLLM", flush=True)
+    out, err = capsys.readouterr()
+    assert out == "a line of vLLM\n"
+    assert f"no log in {logs}: No space left on device; TIMELY_CACHE may name another folder" in err
+    assert not list(logs.iterdir())
+
+
 def test_the_line_of_a_replay_takes_no_output_of_libraries(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

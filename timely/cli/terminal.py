@@ -26,6 +26,9 @@ VLLM_JSON_LOGGING = Path(vllm.__file__).parent / "json_logging.json"
 KEPT_LOGS = 20
 """Log files of earlier commands that are kept."""
 
+LOG_ROOM_BYTES = 256 * 1024
+"""Free room on the disk of a log, else vLLM's first messages could not be written and its start would fail."""
+
 CAUSE_ABOVE = "See root cause above"
 """How vLLM says that a process of its engine has ended and has logged why."""
 
@@ -85,16 +88,17 @@ def quiet_cli_terminal(command: str, *, verbose: bool = False) -> Iterator[CliTe
     File descriptors are redirected, because libraries and child processes do not print through Python.
 
     Args:
-        verbose: redirect nothing; warnings of ``timely`` then have their tracebacks.
+        verbose: redirect nothing, as also where no log file can be written; warnings of ``timely`` then have their
+            tracebacks.
 
     Raises:
         EngineFailed: as raised within; the message then names the log file, and the error of an engine's process.
     """
-    if verbose:
+    path = None if verbose else _new_cli_log(command)
+    if path is None:
         with _show_cli_warnings(sys.stderr, logging.Formatter("timely: %(message)s")):
             yield CliTerminal(sys.stderr)
         return
-    path = _new_cli_log(command)
     with (
         _redirect_cli_output(path) as stream,
         _show_cli_warnings(stream, _CliOneLineFormatter()),
@@ -123,13 +127,23 @@ def _show_cli_warnings(stream: TextIO, formatter: logging.Formatter | None = Non
         own.removeHandler(handler)
 
 
-def _new_cli_log(command: str) -> Path:
+def _new_cli_log(command: str) -> Path | None:
+    """A log file with room for the messages of a start; None, and the reason on standard error, where there is none."""
     folder = vllm_cache_folder() / "logs"
-    folder.mkdir(parents=True, exist_ok=True)
-    logs = sorted(folder.glob("*.log"), key=lambda file: file.stat().st_mtime)
-    for file in logs[: -KEPT_LOGS + 1]:
-        file.unlink(missing_ok=True)
-    return folder / f"{command}-{os.getpid()}.log"
+    path = folder / f"{command}-{os.getpid()}.log"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        logs = sorted(folder.glob("*.log"), key=lambda file: file.stat().st_mtime)
+        for file in logs[: -KEPT_LOGS + 1]:
+            file.unlink(missing_ok=True)
+        path.write_bytes(b"\n" * LOG_ROOM_BYTES)  # emptied as soon as it is used
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            path.unlink()
+        reason = f"no log in {folder}: {error.strerror}; TIMELY_CACHE may name another folder"
+        print(f"timely: {reason}; vLLM's messages come here", file=sys.stderr)
+        return None
+    return path
 
 
 @contextlib.contextmanager
