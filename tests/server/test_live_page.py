@@ -111,6 +111,17 @@ def test_a_robot_that_its_bridge_cannot_move_is_shown_with_the_reason(page: Page
         orders.close()
 
 
+def test_robots_of_one_name_are_shown_with_their_bridges(page: Page, served: Fleet) -> None:
+    with TimelyClient(served.url) as hall, TimelyClient(served.url) as lab:
+        orders = [hall.stop_orders(["arm"], "hall"), lab.stop_orders(["arm"])]
+        for one in orders:
+            next(one)
+        words = "arm several bridges have a robot of this name: without a name, hall"
+        expect(page.locator("#problems")).to_have_text(words)
+        for one in orders:
+            one.close()
+
+
 def test_the_discipline_is_switched(page: Page, served: Fleet) -> None:
     page.locator("#discipline").select_option("fcfs")
     expect(page.locator("#toast")).to_have_text("Discipline is now fcfs.")
