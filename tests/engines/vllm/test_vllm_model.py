@@ -139,6 +139,15 @@ def test_a_full_disk_is_said(package: FakePackage) -> None:
         default_vllm_model()
 
 
+def test_a_conversion_that_finds_no_room_says_where(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    ended = subprocess.CompletedProcess[str]([], 1, "", "Traceback\nI/O error: No space left on device\n")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: ended)
+    with pytest.raises(EngineFailed) as raised:
+        model._convert_vllm_model(Path("small.gguf"), tmp_path / "temporary")
+    what = f"converting small.gguf into {tmp_path} failed with status 1"
+    assert raised.value.message == f"{what}: I/O error: No space left on device"
+
+
 def test_several_at_once_convert_once(package: FakePackage) -> None:
     several = 8
     together = threading.Barrier(several, timeout=30)

@@ -193,7 +193,8 @@ def vllm_model_with_planner(base: Path | None, adapter: Path, *, progress: Say |
         if source is None:
             source = default_vllm_model(progress=progress)
             check_planner_base(card, source, adapter)
-        _run_vllm_model_process(["merge", str(source), str(adapter), str(target)], f"merging {adapter.name}")
+        what = f"merging {adapter.name} into {target.parent}"
+        _run_vllm_model_process(["merge", str(source), str(adapter), str(target)], what)
         shutil.copyfile(adapter / CARD, target / CARD)
 
     merged = _make_vllm_model_folder(
@@ -307,7 +308,8 @@ def _packaged_vllm_weights() -> tuple[Path, str]:
 
 
 def _convert_vllm_model(gguf: Path, folder: Path) -> None:
-    _run_vllm_model_process(["convert", str(gguf), str(folder)], f"converting {gguf.name}")
+    what = f"converting {gguf.name} into {folder.parent}"
+    _run_vllm_model_process(["convert", str(gguf), str(folder)], what)
 
 
 def _run_vllm_model_process(arguments: list[str], what: str) -> None:
