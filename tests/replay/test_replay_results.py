@@ -273,6 +273,14 @@ def test_explanation_accounts_for_every_wait(trace: Path) -> None:
     assert " 1 steps" not in words
 
 
+def test_a_prompt_that_waits_for_decoding_is_explained_in_words(trace: Path) -> None:
+    result = result_of(trace, discipline="semantic", max_batch=8)
+    texts = [replay_explanation_text(explain_replay_job(result, str(number))) for number in range(16)]
+    reason = "the most important job was decoding, and prompts wait meanwhile"
+    assert any(re.search(rf"\d steps?: {reason}$", text, re.MULTILINE) for text in texts)
+    assert not any(re.search(r"steps?: \w+$", text, re.MULTILINE) for text in texts)
+
+
 def test_explanation_without_a_journal_says_so(trace: Path) -> None:
     result = result_of(trace, journal=False)
     assert "no journal" in replay_explanation_text(explain_replay_job(result, "0"))

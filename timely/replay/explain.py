@@ -14,8 +14,9 @@ LIMIT_TEXTS = {
     "tokens": "the step's token budget was spent",
     "memory": "not enough free KV blocks",
     "suspended": "suspended for the sake of a more urgent first segment",
+    "stage": "the most important job was decoding, and prompts wait meanwhile",
 }
-"""Reasons for leaving runnable jobs out of a step (``StepPlan.held``), in words."""
+"""Reasons for leaving runnable jobs out of a step (``StepPlan.limited_by``), in words."""
 
 MAX_NAMED = 5
 """Largest number of jobs named as served instead."""
@@ -192,7 +193,7 @@ def replay_explanation_text(explanation: ReplayExplanation) -> str:
     )
     if job["response_time_s"] is not None:
         late = job["response_time_s"] - job.get("ert_s", 0.0)
-        verdict = f"{late:.3f} s late" if late > 0 else "in time"
+        verdict = f"{late:.3g} s late" if late > 0 else "in time"
         waiting_s = job["waiting_time_s"]  # none of a chat whose first token came, and its last one did not
         lines.append(
             f"  response {job['response_time_s']:.3f} s ({verdict})"
