@@ -149,7 +149,17 @@ def _print_cli_replay_result(result: dict[str, Any]) -> None:
     summary = result["summary"]
     heading = f"{result['trace']}: {result['discipline']}, {result['mode']}, {result['engine']}, {result['profile']}"
     table = Table(title=heading, title_justify="left", box=None, pad_edge=False, header_style="dim")
-    for name in ("", "tasks", "served", "utility", "of", "response p50", "p90", "p99", "waiting mean"):
+    for name in (
+        "",
+        "tasks",
+        "served",
+        "utility",
+        "of",
+        "response p50, s",
+        "p90, s",
+        "p99, s",
+        "waiting mean, s",
+    ):
         table.add_column(name, justify="left" if not name else "right")
     for name, group in [("all", summary), *summary["by_class"].items()]:
         if group["jobs"]:
@@ -158,7 +168,7 @@ def _print_cli_replay_result(result: dict[str, Any]) -> None:
                 name, str(group["jobs"]), f"{group['share_served']:.1%}", f"{group['utility_mean']:.3f}",
                 f"{group['utility_max_mean']:.3f}",
                 *(
-                    "-" if value is None else f"{value:.3f} s"
+                    "-" if value is None else f"{value:.3f}"
                     for value in (response["p50"], response["p90"], response["p99"], waiting["mean"])
                 ),
             )  # fmt: skip

@@ -93,8 +93,8 @@ def _report_classes(summary: Mapping[str, Any]) -> str:
     head = "".join(
         f"<th>{name}</th>"
         for name in (
-            "class", "tasks", "share served", "utility", "of at most", "response mean", "p50", "p90", "p99",
-            "waiting mean", "p50", "p90", "p99",
+            "class", "tasks", "share served", "utility", "of at most", "response mean, s", "p50", "p90", "p99",
+            "waiting mean, s", "p50", "p90", "p99",
         )
     )  # fmt: skip
     rows = []
@@ -225,7 +225,7 @@ def _report_worst_jobs(jobs: Sequence[Mapping[str, Any]]) -> str:
     if not losers:
         return '<p class="note">Every task has its full utility.</p>'
     head = '<th>job</th><th class="text">task</th>' + "".join(
-        f"<th>{name}</th>" for name in ("class", "response", "waiting", "utility", "lost", "evicted")
+        f"<th>{name}</th>" for name in ("class", "response, s", "waiting, s", "utility", "lost", "evicted")
     )
     rows = []
     for job in losers[:WORST]:
