@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -77,13 +78,14 @@ def test_the_command_prints_and_writes_the_table(
 ) -> None:
     files = ["--json", str(tmp_path / "c.json"), "--markdown", str(tmp_path / "c.md")]
     names = list(map(str, traces))
-    assert run_timely_command(["bench", "compare", *names, "--systems", "edf,vllm", *files]) == 0
+    call = ["bench", "compare", *names, "--systems", "edf,vllm", *files]
+    assert run_timely_command(call) == 0
     out = capsys.readouterr().out
     assert "Differences from edf:" in out
     assert "response p90, s" in out
     written = json.loads((tmp_path / "c.json").read_text())
     assert written["units"] == MEASURES
-    assert written["command"].startswith("timely bench compare")
+    assert written["command"] == shlex.join(["timely", *call])
     lines = (tmp_path / "c.md").read_text().splitlines()
     assert lines[0].startswith("| system | urgent in time, % |")
     assert lines[2].startswith("| `edf` |  | ")

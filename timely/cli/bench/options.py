@@ -76,14 +76,16 @@ def print_cli_progress(line: str) -> None:
 
 
 def cli_command_line(context: typer.Context) -> str:
-    """The command of this call, with the options that it was called with, for the record of its result."""
+    """The command of this call, with its arguments and options, for the record of its result."""
     words = [context.command_path]
     for parameter in context.command.params:
         source = context.get_parameter_source(str(parameter.name))
         if source is None or source.name != "COMMANDLINE":
             continue
         value = context.params[str(parameter.name)]
-        words.append(max(parameter.opts, key=len))
-        if value is not True:
-            words.append(shlex.quote(str(value)))
+        for one in value if isinstance(value, list | tuple) else [value]:
+            if parameter.param_type_name == "option":
+                words.append(max(parameter.opts, key=len))
+            if one is not True:
+                words.append(shlex.quote(str(one)))
     return " ".join([*words, *map(shlex.quote, context.args)])
