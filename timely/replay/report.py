@@ -16,6 +16,8 @@ WORST = 15
 
 CLASSES = (("urgent", "urgent"), ("normal", "normal"))
 
+SERIES_LABEL = "seconds; each value stands until the next step, also while no step runs"
+
 
 def html_replay_report(result: Mapping[str, Any]) -> str:
     """The HTML report of a result (``timely replay --json``)."""
@@ -163,7 +165,7 @@ def _report_queue_chart(result: Mapping[str, Any]) -> str:
         Line("parked", "third", t, series.get("parked", []), step=True),
     ]
     return replay_svg_chart(
-        "Generations, as steps begin", lines if t else [], x_label="seconds", y_label="generations"
+        "Generations, as steps begin", lines if t else [], x_label=SERIES_LABEL, y_label="generations"
     )
 
 
@@ -174,7 +176,11 @@ def _report_memory_chart(result: Mapping[str, Any]) -> str:
         "KV cache in use", "fourth", t, [100 * v for v in series.get("kv_used", [])], area=True, step=True
     )
     return replay_svg_chart(
-        "KV cache, as steps begin", [line] if t else [], x_label="seconds", y_label="% of blocks", y_max=100.0
+        "KV cache, as steps begin",
+        [line] if t else [],
+        x_label=SERIES_LABEL,
+        y_label="% of blocks",
+        y_max=100.0,
     )
 
 
