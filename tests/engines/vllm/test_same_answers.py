@@ -144,7 +144,7 @@ def test_answers_are_those_of_stock_vllm(tmp_path: Path) -> None:
     stock = [str(programs / "vllm"), "serve", model, *limit]
     plug = ["--scheduler-cls", "timely.engines.vllm.scheduler.TimelyScheduler"]
     served = [str(programs / "timely"), "serve", "--planner", "none", "--model", model, "--client-grammars"]
-    # They round otherwise than vLLM does.
+    # They round otherwise than vLLM does; seeded requests draw as in vLLM by default.
     served += ["--additional-config", json.dumps({"timely": {"fused_kernels": False}})]
     expected = answers(stock, tmp_path / "stock.log")
     assert [status for status, _ in expected] == [200] * len(expected)

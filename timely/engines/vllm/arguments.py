@@ -193,6 +193,7 @@ def parse_vllm_arguments(options: VllmOptions) -> Any:
     extra = dict(namespace.additional_config or {})
     extra["timely"] = {
         "fused_kernels": True,
+        "draws_by_inversion": True,
         **dict(extra.get("timely") or {}),
         "discipline": options.discipline,
         "mode": options.mode,

@@ -1,8 +1,10 @@
-"""vLLM's fused CPU kernels for norms and SwiGLU, which vLLM leaves to its compiler.
+"""vLLM's fused CPU kernels for norms, which vLLM leaves to its compiler.
 
 Without the compiler a norm is ten small operations, and a decoding step of a small model has six hundred of them.
 The kernels round once where the operations round in between, so logits differ from vLLM's in their last bits.
 Measured: docs/experiments/2026-11-28-fused-kernels.md.
+
+vLLM's kernel for SwiGLU takes three times as long as the operations, from a few tokens on.
 """
 
 from typing import Any
@@ -10,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from vllm import _custom_ops, ir
-from vllm.model_executor.layers.activation import SiluAndMul
 from vllm.platforms import current_platform
 
 PROVIDER = "timely"
@@ -23,7 +24,7 @@ WIDTH_STEP = 32
 def use_fused_cpu_kernels(vllm_config: Any) -> None:
     """Let the model that this process loads next use them, where the engine is eager and on a CPU.
 
-    SwiGLU stays fused in models that are loaded later. Inputs that the kernels do not take are computed as before.
+    Inputs that the kernels do not take are computed as before.
 
     Args:
         vllm_config: of an engine whose options ask for them (``SchedulerSettings.fused_kernels``).
@@ -36,20 +37,10 @@ def use_fused_cpu_kernels(vllm_config: Any) -> None:
         add_and_norm.register_impl(PROVIDER, supports_args=_can_add_and_norm, inplace=True)(_add_and_norm)
     for op in (norm, add_and_norm):
         op.set_default([PROVIDER, "native"])
-    SiluAndMul.forward_cpu = _silu_and_mul
 
 
 def _has_whole_vectors(x: Tensor, width: int) -> bool:
     return x.is_contiguous() and width % WIDTH_STEP == 0
-
-
-def _silu_and_mul(self: Any, x: Tensor) -> Any:
-    width = x.shape[-1] // 2
-    if not _has_whole_vectors(x, width):
-        return self.forward_native(x)
-    result = x.new_empty((*x.shape[:-1], width))
-    torch.ops._C.silu_and_mul(result, x)
-    return result
 
 
 def _can_norm(x: Tensor, weight: Tensor | None, epsilon: float, variance_size: int | None = None) -> bool:

@@ -188,6 +188,14 @@ def _with_own_computing(init: Callable[[Any], None]) -> Callable[[Any], None]:
 
         config = self.vllm_config
         is_ours = config.scheduler_config.scheduler_cls == SCHEDULER
+        if is_ours:
+            from timely.engines.vllm.settings import SchedulerSettings
+
+            settings = SchedulerSettings.from_vllm(config)
+            if settings.draws_by_inversion:
+                from timely.engines.vllm.cpu_draws import draw_cpu_tokens_by_inversion
+
+                draw_cpu_tokens_by_inversion()
         if is_ours or drafts_forced_tokens_only(config.speculative_config):
             from timely.engines.vllm.cpu_sampling import mend_cpu_sampling
 
@@ -195,10 +203,9 @@ def _with_own_computing(init: Callable[[Any], None]) -> Callable[[Any], None]:
         init(self)
         if is_ours:
             from timely.engines.vllm.seeded_draws import draw_by_position
-            from timely.engines.vllm.settings import SchedulerSettings
 
             draw_by_position(getattr(self.worker, "model_runner", None))
-            if SchedulerSettings.from_vllm(config).fused_kernels:
+            if settings.fused_kernels:
                 from timely.engines.vllm.fused_kernels import use_fused_cpu_kernels
 
                 use_fused_cpu_kernels(config)

@@ -42,6 +42,8 @@ class SchedulerSettings(BaseModel):
     """Whether ``/metrics`` of ``vllm serve`` has the load of the engines; ``timely serve`` asks them itself."""
     fused_kernels: bool = False
     """Whether an eager engine on a CPU uses vLLM's fused kernels; ``timely serve`` asks for them."""
+    draws_by_inversion: bool = False
+    """Whether an engine on a CPU draws one random number a token; ``timely serve`` asks for that."""
 
     @classmethod
     def from_vllm(cls, vllm_config: Any) -> SchedulerSettings:
