@@ -328,6 +328,26 @@ async def test_a_stop_needs_no_further_thread_and_is_acknowledged_after_any_erro
         assert "a defect" in caplog.text
 
 
+async def test_a_robot_that_moves_while_the_server_is_slow_is_not_acknowledged_as_at_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The acknowledgements of the robots before it may take minutes."""
+    server, fleet = Server(), Fleet()
+    fleet.states["arm1"] = "at_rest"
+    take = server.acknowledge_stop
+
+    async def take_slowly(stop_id: str, agent: str, state: str, detail: str = "") -> None:
+        await take(stop_id, agent, state, detail)
+        fleet.states["arm1"] = "unknown"
+
+    monkeypatch.setattr(server, "acknowledge_stop", take_slowly)
+    async with following(server, fleet, ["drone1", "arm1"]):
+        server.latched = "stop-1"
+        server.orders.put_nowait(Order("stop", "stop-1"))
+        await until(lambda: len(server.states) == 2)
+    assert server.states == [("drone1", "halted"), ("arm1", "unknown")]
+
+
 async def test_the_servers_stop_is_followed_again_after_any_error(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from timely.core.errors import Conflict, EngineFailed, TimelyError
 from timely.core.json_log import LOG_FIELDS, log_fields
-from timely_bridge.fleet_stop import BridgeFleetStop
+from timely_bridge.fleet_stop import UNKNOWN, BridgeFleetStop
 
 log = logging.getLogger(__name__)
 
@@ -52,9 +52,9 @@ class BridgeServerStop:
 
     @property
     def refusal(self) -> str:
-        if self._stream is not None and self._stream.outage:
-            return f"its stop does not reach the robots: {self._stream.outage}"
-        return self._stream_refusal or self._acknowledgement_refusal
+        outage = self._stream.outage if self._stream is not None else ""
+        reason = self._stream_refusal or outage
+        return f"its stop does not reach the robots: {reason}" if reason else self._acknowledgement_refusal
 
     async def run(self) -> None:
         following: asyncio.Task[None] | None = None
@@ -87,11 +87,10 @@ class BridgeServerStop:
                             # A driver that does not answer must not delay the next stop.
                             following = asyncio.create_task(self._reset(stop_id), name="server reset")
                 except TimelyError as error:
-                    refusal = f"its stop does not reach the robots: {error}"
                     # It is tried again every few seconds, perhaps for days.
-                    if refusal != self._stream_refusal:
+                    if str(error) != self._stream_refusal:
                         log.warning("the server does not let the bridge follow its stop: %s", error)
-                    self._stream_refusal = refusal
+                    self._stream_refusal = str(error)
                 except Exception:
                     log.exception("the bridge lost the server's stop, and follows it again")
                 await asyncio.sleep(RETRY_S)
@@ -160,7 +159,8 @@ class BridgeServerStop:
         unheard_robots: dict[str, str] = {}
         """With what the server refused; empty where it did not answer."""
         while True:
-            for robot, outcome in outcomes.items():
+            for robot in list(outcomes):
+                outcome = outcomes.get(robot, UNKNOWN)
                 if last_outcomes.get(robot) == outcome:
                     continue
                 try:
@@ -177,6 +177,7 @@ class BridgeServerStop:
                     refused = isinstance(error, TimelyError) and not isinstance(error, EngineFailed)
                     words = f"it refuses the acknowledgement of {robot}: {error}"
                     unheard_robots[robot] = words if refused else ""
+                outcomes = self._fleet.outcomes()  # the server may have been slow
             self._acknowledgement_refusal = next(filter(None, unheard_robots.values()), "")
             await asyncio.sleep(FOLLOW_S)
             outcomes = self._fleet.outcomes()
