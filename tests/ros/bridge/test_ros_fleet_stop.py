@@ -404,6 +404,24 @@ def test_the_first_state_of_a_driver_that_was_sent_before_the_stop_does_not_name
     eventually(lambda: stopped.reset() == {}, "the stop cannot be released")
 
 
+def test_no_two_states_right_after_the_first_stop_say_that_they_are_from_after_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both may be from before, and name an earlier stop of the driver."""
+    stopped, driver = world.fleet.bridge.fleet_stop, world.fleet.drivers["arm1"]
+    robot = stopped._robots["arm1"]
+    for where, name in ((driver, "publish_state"), (driver._safety_services, "_on_change")):
+        monkeypatch.setattr(where, name, lambda: None)
+    for name in ("REPEAT_S", "UNANSWERED_S"):
+        monkeypatch.setattr(fleet_stop, name, LIMIT_S)
+    monkeypatch.setattr(robot.stop, "call_async", lambda request: Future())
+    robot.state, robot.named = None, True
+    stopped._send_stop(robot)
+    for stop_id in ("", "driver-1"):
+        stopped._on_state("arm1", RobotState(session=7, stop_id=stop_id))
+    assert not robot.named
+
+
 def test_a_reset_during_a_reset_stays(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another stop, and its reset, come while the first reset waits for a driver."""
     stopped = world.fleet.bridge.fleet_stop
@@ -521,15 +539,18 @@ def test_a_stop_that_fails_leaves_the_next_one_served(
 def test_an_answer_to_an_earlier_stop_acknowledges_no_later_one(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stopped, requests = world.fleet.bridge.fleet_stop, list[Future]()
+    stopped, requests, removals = world.fleet.bridge.fleet_stop, list[Future](), list[Future]()
+    client = stopped._robots["drone1"].stop
 
     def call(request: object) -> Future:
         requests.append(Future())
         return requests[-1]
 
-    monkeypatch.setattr(stopped._robots["drone1"].stop, "call_async", call)
+    monkeypatch.setattr(client, "call_async", call)
+    monkeypatch.setattr(client, "remove_pending_request", removals.append)
     for _ in range(2):
         assert stopped.stop(0.0)["drone1"] == "unknown"
+        assert removals == requests[:-1], "requests would pile up"
     requests[0].set_result(Trigger.Response(success=True))
     assert stopped.outcomes()["drone1"] == "unknown"
 
