@@ -35,6 +35,7 @@ class World:
         self.driver = FakeDriver(self.time.now, self.time.sleep, **driver)
         self.lock = BridgeRobotLock(policy)
         self.fleet_stopped = False
+        self.server_problem = ""
         self.feedback: list[Segment] = []
         self.begun: list[str] = []
         self.disk = asyncio.Event()
@@ -53,6 +54,7 @@ class World:
             self.time,
             "http://server",
             lambda: self.fleet_stopped,
+            lambda: self.server_problem,
         )
 
     def plan_changed(self, run: BridgePlanRun, end: TaskEnd | None) -> None:

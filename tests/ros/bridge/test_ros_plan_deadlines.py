@@ -29,13 +29,19 @@ from timely.core.errors import EngineFailed
 from timely.core.reports import ExecutionReport
 
 
-async def test_a_server_that_does_not_answer_is_given_up() -> None:
+@pytest.mark.parametrize(
+    ("problem", "reason"), [("", ""), ("cannot connect: refused", ": http://server: cannot connect: refused")]
+)
+async def test_a_server_that_does_not_answer_is_given_up(problem: str, reason: str) -> None:
+    """The client tries without end to reach a server that is away, and says nothing meanwhile."""
     server = FakeServer({"go": PLAN})
     server.hangs = True
     async with world(server) as here:
+        here.server_problem = problem
         _, task = here.run(deadlines=Deadlines(submit_s=0.05))
         async with asyncio.timeout(20):
             end = await task
+        assert end.message == f"the server did not answer in time{reason}"
         assert (end.outcome, end.code) == ("failed", ErrorCode.SERVER_TIMEOUT)
 
 

@@ -139,10 +139,10 @@ class BridgeNode(ManagedRosNode):
         self._loop = loop = BridgeLoopThread("timely bridge")
         # Nothing here waits for the loop, whose thread may start late on a busy machine.
         self._client = self._client_factory(settings.server_url)
-        self._health = BridgeServerHealth(
+        self._health = health = BridgeServerHealth(
             self._client, settings.heartbeat_period_s, settings.heartbeat_misses
         )
-        self._server_tasks = [loop.submit(self._health.run())]
+        self._server_tasks = [loop.submit(health.run())]
         latch = BridgeStopLatch(self._disk, settings.state_folder)
         own_name = f"{self.get_name()}-{secrets.token_hex(8)}"
         take_up = bool(journal.unfinished_goals) and journal.silence_s < settings.take_up_s and not latch.set
@@ -159,6 +159,7 @@ class BridgeNode(ManagedRosNode):
             on_task=lambda: self.cpu_latency.want(True),
             active=lambda: self._active,
             fleet_stopped=lambda: self.fleet_stop.latch.set,
+            server_problem=lambda: health.reason,
             traces=self._traces,
         )
         self.fleet_stop.set_robots(settings.robots, settings.driver_silence_s, latch)

@@ -78,6 +78,7 @@ class RunContext:
 
     Attributes:
         robot: its name, by which the server knows it: for its stop, its pace and its principals.
+        server_problem: why the server's health could not be checked last; empty if it could.
     """
 
     robot: str
@@ -88,6 +89,7 @@ class RunContext:
     clock: Clock
     server_url: str = ""
     fleet_stopped: Callable[[], bool] = lambda: False
+    server_problem: Callable[[], str] = lambda: ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +254,9 @@ class BridgePlanRun:
         if isinstance(error, TimelyError):
             return BridgeTaskError(bridge_error_code(error, server_url=self.context.server_url), str(error))
         if isinstance(error, TimeoutError):
-            return BridgeTaskError(ErrorCode.SERVER_TIMEOUT, "the server did not answer in time")
+            problem = self.context.server_problem()
+            reason = f": {self.context.server_url}: {problem}" if problem else ""
+            return BridgeTaskError(ErrorCode.SERVER_TIMEOUT, f"the server did not answer in time{reason}")
         log.error("task %s", self.task_id, exc_info=error)
         return BridgeTaskError(ErrorCode.BRIDGE_INTERNAL, f"{type(error).__name__}: {error}")
 

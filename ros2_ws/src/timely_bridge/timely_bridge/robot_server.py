@@ -72,6 +72,7 @@ class BridgeServerConnection:
         admit: raises BridgeTaskError when the bridge takes no further goal.
         on_task: is called when a goal begins.
         active: the bridge takes goals.
+        server_problem: why the server's health could not be checked last; empty if it could.
         traces: exports the spans of goals, on the loop's thread; None exports none.
     """
 
@@ -86,6 +87,7 @@ class BridgeServerConnection:
     on_task: Callable[[], None]
     active: Callable[[], bool]
     fleet_stopped: Callable[[], bool]
+    server_problem: Callable[[], str]
     traces: TraceExporter | None = None
 
 
@@ -118,6 +120,7 @@ class BridgeRobotServer:
             clock=connection.clock,
             server_url=settings.server_url,
             fleet_stopped=connection.fleet_stopped,
+            server_problem=connection.server_problem,
         )
         self._scenes = node.create_subscription(String, f"{entry.name}/new_scene", self._on_scene, 1)
         self._server: ActionServer | None = ActionServer(
