@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -113,10 +113,11 @@ def test_a_bridge_that_is_not_configured_answers_and_leaves_its_context(domain_i
     try:
         answer = stopped._on_stop(Trigger.Request(), Trigger.Response())
         assert (answer.success, answer.message) == (False, "the bridge has no robots; the stop is latched")
-        assert (
-            stopped._on_reset(ResetStop.Request(), ResetStop.Response()).message == "the bridge has no robots"
-        )
-        assert not stopped.latch.set
+        assert stopped._latched_stop_id == stopped.stop_id, "the log names it"
+        reset = stopped._on_reset(ResetStop.Request(), ResetStop.Response())
+        assert reset.message == "the bridge has no robots"
+        assert (stopped.latch.set, stopped._latched_stop_id) == (False, "")
+        stopped._on_state("drone1", RobotState())  # a late one of a robot that was released
     finally:
         bridge.destroy_node()
         assert context.ok(), "other nodes need it"
@@ -404,10 +405,22 @@ def test_the_first_state_of_a_driver_that_was_sent_before_the_stop_does_not_name
     eventually(lambda: stopped.reset() == {}, "the stop cannot be released")
 
 
-def test_no_two_states_right_after_the_first_stop_say_that_they_are_from_after_it(
-    world: World, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("before", "named", "stop_ids"),
+    [
+        (None, True, ("", "driver-1")),
+        (RobotState(session=7), False, ("driver-1",)),
+        (RobotState(session=1, stop_id="driver-0"), True, ("driver-1",)),
+    ],
+)
+def test_no_state_right_after_a_stop_counts_as_from_after_it_where_it_may_name_an_earlier_one(
+    world: World,
+    monkeypatch: pytest.MonkeyPatch,
+    before: RobotState | None,
+    named: bool,
+    stop_ids: Sequence[str],
 ) -> None:
-    """Both may be from before, and name an earlier stop of the driver."""
+    """No state has come yet, or none since the stop before, or the driver was started again."""
     stopped, driver = world.fleet.bridge.fleet_stop, world.fleet.drivers["arm1"]
     robot = stopped._robots["arm1"]
     for where, name in ((driver, "publish_state"), (driver._safety_services, "_on_change")):
@@ -415,9 +428,9 @@ def test_no_two_states_right_after_the_first_stop_say_that_they_are_from_after_i
     for name in ("REPEAT_S", "UNANSWERED_S"):
         monkeypatch.setattr(fleet_stop, name, LIMIT_S)
     monkeypatch.setattr(robot.stop, "call_async", lambda request: Future())
-    robot.state, robot.named = None, True
+    robot.state, robot.named = before, named
     stopped._send_stop(robot)
-    for stop_id in ("", "driver-1"):
+    for stop_id in stop_ids:
         stopped._on_state("arm1", RobotState(session=7, stop_id=stop_id))
     assert not robot.named
 
@@ -486,7 +499,8 @@ def test_a_driver_that_the_middleware_cannot_reach_keeps_no_stop_from_the_others
         broken.setattr(stopped._robots["drone1"].stop, "call_async", refuse)
         assert stopped.stop(0.5) == {"drone1": "unknown", "arm1": stopped.outcomes()["arm1"]}
         assert stopped.outcomes()["arm1"] in (StopFleet.Response.HALTED, StopFleet.Response.AT_REST)
-        eventually(lambda: len(requests) >= 3, "the stop was not repeated")
+        eventually(lambda: len(requests) >= 4, "the stop was not repeated")
+        assert caplog.text.count("RuntimeError: the client's handle is invalid") == 1, "one for each stop"
         assert stopped.stop(0.0)["drone1"] == "unknown"
     eventually(lambda: stopped.outcomes()["drone1"] != "unknown", "the stop was not repeated")
     assert caplog.text.count("RuntimeError: the client's handle is invalid") == 2, "one for each stop"

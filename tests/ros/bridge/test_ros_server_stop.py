@@ -108,6 +108,7 @@ class Fleet:
 
     def reset(self, *, stop_id: str = "", by_server: bool = False) -> dict[str, str]:
         self.begins.wait(LIMIT_S)
+        self.is_reset_by_server = by_server
         self.resets += 1
         if stop_id not in ("", self.stop_id):
             return dict.fromkeys(self.states, "the fleet was stopped again")
@@ -265,11 +266,12 @@ async def test_a_reset_of_the_server_leaves_a_stop_that_was_made_here(
         server.orders.put_nowait(Order("stop", "stop-1"))
         server.orders.put_nowait(Order("reset", "stop-1"))
         await until(lambda: "also stopped here; call /hall/timely_bridge/reset" in caplog.text)
-        assert (fleet.resets, fleet.latch.set) == (0, True)
+        assert (fleet.resets, fleet.latch.set, fleet.server_stop) == (0, True, "")
         fleet.reset()  # and ~/reset
         server.orders.put_nowait(Order("stop", "stop-2"))
         server.orders.put_nowait(Order("reset", "stop-2"))
         await until(lambda: fleet.resets == 2)
+        assert fleet.is_reset_by_server
 
 
 async def test_a_reset_that_a_driver_holds_up_does_not_delay_the_next_stop() -> None:
@@ -321,6 +323,7 @@ async def test_a_stop_needs_no_further_thread_and_is_acknowledged_after_any_erro
             server.latched = "stop-1"
             server.orders.put_nowait(Order("stop", "stop-1"))
             await until(lambda: len(server.states) == 2)
+        assert fleet.stop_id == "stop-1", "the drivers were not called"
         monkeypatch.setattr(fleet, "stop", fail)
         server.latched = "stop-2"
         server.orders.put_nowait(Order("stop", "stop-2"))
@@ -371,6 +374,22 @@ async def test_the_servers_stop_is_followed_again_after_any_error(
         await until(lambda: not bridge.refusal)
         server.stream.outage = "HTTP 502: bad gateway"
         await until(lambda: bridge.refusal == "its stop does not reach the robots: HTTP 502: bad gateway")
+
+
+async def test_a_stream_that_is_refused_is_asked_for_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_stop, "RETRY_S", LIMIT_S)
+    server, requests = Server(), list[str]()
+
+    def refuse(agents: Sequence[str], bridge: str = "") -> Orders:
+        requests.append(bridge)
+        raise NotAllowed("no such token")
+
+    monkeypatch.setattr(server, "stop_orders", refuse)
+    async with following(server, Fleet()) as bridge:
+        await until(lambda: bridge.refusal)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert len(requests) == 1
 
 
 @pytest.mark.parametrize(

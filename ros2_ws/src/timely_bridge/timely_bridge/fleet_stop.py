@@ -380,9 +380,8 @@ class BridgeFleetStop:
     def _on_reset_answer(self, results: dict[str, str], name: str, request: Any) -> None:
         answer = request.result()
         with self._changed:
-            results[name] = "" if answer is not None and answer.success else "refused"
-            if answer is not None and not answer.success:
-                results[name] = answer.message or "refused"
+            success, message = (False, "") if answer is None else (answer.success, answer.message)
+            results[name] = "" if success else message or "refused"
             self._changed.notify_all()
 
     def _on_state(self, name: str, state: RobotState) -> None:

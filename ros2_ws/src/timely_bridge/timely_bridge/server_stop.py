@@ -69,7 +69,6 @@ class BridgeServerStop:
                         self._orders, self._reported_problems = self._orders + 1, {}
                         if following is not None:
                             following.cancel()
-                            following = None
                         if order.kind == "stop":
                             self._fleet.server_stop = order.stop_id
                             following = asyncio.create_task(self._stop(order.stop_id), name="server stop")
