@@ -20,7 +20,7 @@ from timely.core.checkpoint import load_core_checkpoint, remove_checkpoint, save
 from timely.core.child_process import ChildProcess, free_tcp_port
 from timely.core.errors import EngineFailed
 from timely.core.progress import Say
-from timely.engines.vllm.arguments import ALLOCATOR_VARIABLE, huge_page_tunables
+from timely.engines.vllm.arguments import ALLOCATOR_VARIABLE, cpu_allocator_settings
 
 SERVERS = ("stock", "plugged", "served")
 """``vllm serve``; the same with our scheduler; ``timely serve``."""
@@ -158,7 +158,7 @@ class VllmBench:
             # vLLM's default, with which `timely serve` has a worker like the others.
             "VLLM_CPU_OMP_THREADS_BIND": os.environ.get("VLLM_CPU_OMP_THREADS_BIND", "auto"),
             # Those of `timely serve`: in small pages a server can be slower than its twin for as long as it lives.
-            ALLOCATOR_VARIABLE: huge_page_tunables(),
+            ALLOCATOR_VARIABLE: cpu_allocator_settings(),
             # The cache of `timely serve`: stock vLLM does not start where 92% of the memory are not free.
             "VLLM_CPU_KVCACHE_SPACE": os.environ.get("VLLM_CPU_KVCACHE_SPACE", "1"),
         }

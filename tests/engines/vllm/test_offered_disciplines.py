@@ -319,6 +319,9 @@ def test_the_ban_on_compiling_is_of_the_processes_that_an_eager_engine_starts(
     assert os.environ[NO_COMPILER] == "0"
 
 
+THRESHOLDS = f"glibc.malloc.mmap_threshold={32 * 2**20}:glibc.malloc.trim_threshold={128 * 2**20}"
+
+
 def engine_arguments(enforce_eager: bool = True, executor: str | None = None) -> SimpleNamespace:
     sizes = dict.fromkeys(("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"), 1)
     return SimpleNamespace(enforce_eager=enforce_eager, distributed_executor_backend=executor, **sizes)
@@ -328,12 +331,13 @@ def engine_arguments(enforce_eager: bool = True, executor: str | None = None) ->
 @pytest.mark.parametrize(
     ("own", "expected"),
     [
-        (None, "glibc.malloc.hugetlb=1"),
-        ("glibc.malloc.arena_max=1", "glibc.malloc.arena_max=1:glibc.malloc.hugetlb=1"),
-        ("glibc.malloc.hugetlb=0", "glibc.malloc.hugetlb=0"),
+        (None, f"glibc.malloc.hugetlb=1:{THRESHOLDS}"),
+        ("glibc.malloc.arena_max=1", f"glibc.malloc.arena_max=1:glibc.malloc.hugetlb=1:{THRESHOLDS}"),
+        ("glibc.malloc.hugetlb=0", f"glibc.malloc.hugetlb=0:{THRESHOLDS}"),
+        (f"{THRESHOLDS}:glibc.malloc.hugetlb=0", f"{THRESHOLDS}:glibc.malloc.hugetlb=0"),
     ],
 )
-def test_an_engine_on_a_cpu_asks_for_huge_pages(
+def test_an_engine_on_a_cpu_asks_for_huge_pages_and_keeps_freed_memory(
     monkeypatch: pytest.MonkeyPatch, own: str | None, expected: str
 ) -> None:
     """In small pages a process in an unlucky place took up to 1.5 times as long for a step."""

@@ -37,8 +37,12 @@ CACHE_VARIABLE = "VLLM_CPU_KVCACHE_SPACE"
 SOCKETS_VARIABLE = "VLLM_RPC_BASE_PATH"
 """Environment variable: folder of the sockets between vLLM's processes."""
 
-HUGE_PAGES = "glibc.malloc.hugetlb"
-"""Setting of glibc's allocator: with 1 it asks the kernel for huge pages."""
+ALLOCATOR_SETTINGS = {
+    "glibc.malloc.hugetlb": 1,
+    "glibc.malloc.mmap_threshold": 32 * 1024 * 1024,
+    "glibc.malloc.trim_threshold": 128 * 1024 * 1024,
+}
+"""Of glibc's allocator on CPUs: huge pages, and freed memory up to 128 MiB stays for the next step."""
 
 CPU_BINDING = ("VLLM_CPU_OMP_THREADS_BIND", "VLLM_CPU_NUM_OF_RESERVED_CPU")
 """Environment variables of the processors that vLLM's workers compute on."""
@@ -396,12 +400,11 @@ def set_vllm_environment(options: VllmOptions) -> None:
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 
-def huge_page_tunables() -> str:
-    """``GLIBC_TUNABLES`` of this process, with huge pages unless it says otherwise."""
-    tunables = os.environ.get(ALLOCATOR_VARIABLE, "")
-    if HUGE_PAGES in tunables:
-        return tunables
-    return ":".join(filter(None, (tunables, f"{HUGE_PAGES}=1")))
+def cpu_allocator_settings() -> str:
+    """``GLIBC_TUNABLES`` of this process, with ours where it says nothing of them."""
+    own = os.environ.get(ALLOCATOR_VARIABLE, "")
+    ours = [f"{name}={value}" for name, value in ALLOCATOR_SETTINGS.items() if name not in own]
+    return ":".join(filter(None, (own, *ours)))
 
 
 @contextmanager
@@ -411,7 +414,8 @@ def vllm_engine_environment(arguments: Any, sockets: Path | None = None) -> Iter
     An eager engine on a CPU compiles nothing, unless the caller says otherwise. At the first request for
     log-probabilities vLLM would compile what they need, and all generations would wait for seconds. An engine without
     a worker computes with one thread whatever the caller says, as vLLM's worker would. On a CPU weights and cache lie
-    in huge pages where the system allows that: docs/experiments/2026-11-28-huge-pages.md.
+    in huge pages where the system allows that. Memory that a step frees stays for the next one there. Measured:
+    docs/experiments/2026-11-28-huge-pages.md.
 
     Args:
         sockets: folder of the sockets between the processes, which vLLM never removes; None: the system's folder for
@@ -427,7 +431,7 @@ def vllm_engine_environment(arguments: Any, sockets: Path | None = None) -> Iter
     if arguments.distributed_executor_backend == IN_ENGINE and _vllm_computes_with_one_thread(arguments):
         variables[THREADS_VARIABLE] = "1"
     if current_platform.is_cpu():
-        variables[ALLOCATOR_VARIABLE] = huge_page_tunables()
+        variables[ALLOCATOR_VARIABLE] = cpu_allocator_settings()
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
