@@ -164,6 +164,15 @@ async def test_a_goal_that_the_server_never_got_is_submitted() -> None:
         assert (here.server.submitted[0]["id"], here.server.submitted[0]["report_token"]) == ("t1", "secret")
 
 
+async def die_with_server(here: World, trouble: str) -> PastBridgeGoal:
+    """The goal of a bridge that was killed; the server is down from then on, or lacks the bridge's token."""
+    life = Life(here)
+    await here.until(begun(here, 1))
+    past = await life.die()
+    here.server.down, here.server.knows_token = trouble == "down", trouble != "token"
+    return past
+
+
 @pytest.mark.parametrize("trouble", ["down", "token"])
 async def test_a_goal_waits_for_a_server_that_was_killed_too_or_lacks_the_token(
     trouble: str, monkeypatch: pytest.MonkeyPatch
@@ -171,10 +180,7 @@ async def test_a_goal_waits_for_a_server_that_was_killed_too_or_lacks_the_token(
     """An engine takes longer to start than the time in which a server accepts a task."""
     monkeypatch.setattr(past_plan, "RETRY_S", 0.0)
     async with world() as here:
-        life = Life(here)
-        await here.until(begun(here, 1))
-        past = await life.die()
-        here.server.down, here.server.knows_token = trouble == "down", trouble != "token"
+        past = await die_with_server(here, trouble)
         life = Life(here, past, deadlines=replace(GENEROUS, submit_s=0.0))
         await settle_clock_tasks()
         here.server.down, here.server.knows_token = False, True
@@ -195,10 +201,7 @@ async def test_a_goal_that_the_server_does_not_take_up_in_time_says_why(
     """It ended with "did not answer in time", also where the server had answered."""
     monkeypatch.setattr(past_plan, "RETRY_S", 2.0 * GENEROUS.segment_s)  # so the first attempt is the last
     async with world() as here:
-        life = Life(here)
-        await here.until(begun(here, 1))
-        past = await life.die()
-        here.server.down, here.server.knows_token = trouble == "down", trouble != "token"
+        past = await die_with_server(here, trouble)
         life = Life(here, past, deadlines=replace(GENEROUS, cancel_s=0.0))
         end = await here.end_of(life.task)
         assert (end.outcome, end.code) == ("failed", code)

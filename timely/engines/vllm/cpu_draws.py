@@ -29,6 +29,7 @@ def draw_cpu_tokens_by_inversion() -> None:
 
 def with_draws_by_inversion(draw: Callable[..., Any]) -> Callable[..., Any]:
     """vLLM's draws, which remain for seeded requests and for log-probabilities of processed logits."""
+    from vllm.v1.sample.ops.topk_topp_sampler import apply_top_k_top_p
 
     @functools.wraps(draw)
     def forward_cpu(
@@ -39,8 +40,6 @@ def with_draws_by_inversion(draw: Callable[..., Any]) -> Callable[..., Any]:
         p: Tensor | None,
     ) -> tuple[Tensor, Tensor | None]:
         """Of logits, [requests, vocabulary], a token each, [requests]."""
-        from vllm.v1.sample.ops.topk_topp_sampler import apply_top_k_top_p
-
         if self.use_fp64_gumbel or self.logprobs_mode.startswith("processed"):
             return draw(self, logits, generators, k, p)  # type: ignore[no-any-return]
         logits = apply_top_k_top_p(logits, k, p)

@@ -1,4 +1,4 @@
-"""Sampling beside drafts in vLLM's workers on CPUs, where vLLM 0.32 and 0.33 do less than their kernels can.
+"""Sampling in vLLM's workers on CPUs, where vLLM 0.32 and 0.33 do less than their kernels can.
 
 What is mended there:
 

@@ -39,13 +39,9 @@ def use_fused_cpu_kernels(vllm_config: Any) -> None:
         op.set_default([PROVIDER, "native"])
 
 
-def _has_whole_vectors(x: Tensor, width: int) -> bool:
-    return x.is_contiguous() and width % WIDTH_STEP == 0
-
-
 def _can_norm(x: Tensor, weight: Tensor | None, epsilon: float, variance_size: int | None = None) -> bool:
     is_plain = variance_size is None and weight is not None and weight.dtype == x.dtype
-    return is_plain and _has_whole_vectors(x, x.shape[-1])
+    return is_plain and x.is_contiguous() and x.shape[-1] % WIDTH_STEP == 0
 
 
 def _rms_norm(x: Tensor, weight: Tensor | None, epsilon: float, variance_size: int | None = None) -> Tensor:
